@@ -1,0 +1,131 @@
+"""Time to draw one attention kernel: per-head semi-orthogonal against what people use now.
+
+    python benchmarks/initializers.py [--repeats 9] [--json FILE]
+
+For each kernel shape, `jax.random.normal` through `normal()`, JAX's own flat `orthogonal()` and
+`semi_orthogonal(num_heads)` are compiled once (timed apart) and then run in turn, so that noise of
+the machine falls on all three alike; medians and ratios of medians are printed. The floor is the
+time of `normal()`, which every random initializer must at least spend, and the flops of the two
+Gram matrices and two products that turn a Gaussian into a semi-orthogonal matrix. The last table
+initialises 1 and 60 layers of the same shape and compares their compile times.
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import time
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from rich.console import Console
+from rich.table import Table
+
+from condinit_jax import initializers, methods, surgery
+from condinit_jax.kernels import head_shape
+
+SHAPES = [(768, 12, 64), (1024, 16, 64), (4096, 32, 128), (192, 3, 64), (1024, 1, 1024)]
+
+
+def compiled(init: Callable, shape: tuple[int, int]) -> tuple[Callable, float]:
+    """The compiled initializer and the seconds it took to compile."""
+    start = time.perf_counter()
+    run = jax.jit(lambda key: init(key, shape)).lower(jax.random.key(0)).compile()
+    return run, time.perf_counter() - start
+
+
+def orthogonality_error(kernel: jax.Array, num_heads: int) -> float:
+    """Largest entry of |W^T W - I| over the heads."""
+    width, heads, head_dim = head_shape(kernel.shape, num_heads)
+    per_head = kernel.reshape(width, heads, head_dim)
+    gram = jnp.einsum("dhi,dhj->hij", per_head, per_head, precision="highest")
+    return float(jnp.abs(gram - jnp.eye(head_dim)).max())
+
+
+def kernel_rows(repeats: int) -> list[dict]:
+    """One row per shape: medians in milliseconds, ratios, compile times and errors."""
+    rows = []
+    for width, heads, head_dim in SHAPES:
+        contenders = {
+            "normal": initializers.normal(1.0),
+            "flat": jax.nn.initializers.orthogonal(),
+            "per_head": initializers.semi_orthogonal(heads),
+        }
+        shape = (width, heads * head_dim)
+        runs = {name: compiled(init, shape) for name, init in contenders.items()}
+        times: dict[str, list[float]] = {name: [] for name in runs}
+        for repeat in range(repeats + 1):
+            for name, (run, _) in runs.items():
+                start = time.perf_counter()
+                run(jax.random.key(repeat)).block_until_ready()
+                if repeat:  # the first call warms caches and allocators
+                    times[name].append(1e3 * (time.perf_counter() - start))
+        median = {name: statistics.median(values) for name, values in times.items()}
+        kernel = runs["per_head"][0](jax.random.key(1))
+        rows.append(
+            {
+                "shape": f"({width}, {heads}x{head_dim})",
+                **{f"{name}_ms": value for name, value in median.items()},
+                "flat_over_per_head": median["flat"] / median["per_head"],
+                "per_head_over_normal": median["per_head"] / median["normal"],
+                "compile_flat_s": runs["flat"][1],
+                "compile_per_head_s": runs["per_head"][1],
+                "error": orthogonality_error(kernel, heads),
+                "gflop": 8 * width * heads * head_dim**2 / 1e9,
+            }
+        )
+    return rows
+
+
+def layer_rows() -> list[dict]:
+    """Compile time of `reinitialize` on 1 and 60 separate (not scanned) layers."""
+    rows = []
+    for layers in (1, 60):
+        kernel = jax.ShapeDtypeStruct((256, 4, 64), jnp.float32)
+        block = {role: {"kernel": kernel} for role in ("query", "key", "value")}
+        params = {f"layer_{index}": {"attention": block} for index in range(layers)}
+        method = methods.conditioned()
+        start = time.perf_counter()
+        jax.jit(
+            lambda key, params=params, method=method: surgery.reinitialize(
+                jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), params), key, method
+            )
+        ).lower(jax.random.key(0)).compile()
+        rows.append({"layers": layers, "compile_s": time.perf_counter() - start})
+    return rows
+
+
+def show(title: str, rows: list[dict]) -> None:
+    """Prints rows as a table."""
+    table = Table(title=title)
+    for name in rows[0]:
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(
+            *(
+                value
+                if isinstance(value, str)
+                else f"{value:.1e}"
+                if name == "error"
+                else f"{value:.4g}"
+                for name, value in row.items()
+            )
+        )
+    Console(width=170).print(table)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--json", type=pathlib.Path, help="also write the rows here")
+    arguments = parser.parse_args()
+    kernels, layers = kernel_rows(arguments.repeats), layer_rows()
+    show(f"one kernel, float32, {jax.devices()[0].device_kind}", kernels)
+    show("reinitialize, compile time", layers)
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"kernels": kernels, "layers": layers}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

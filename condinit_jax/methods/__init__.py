@@ -1,0 +1,107 @@
+"""Block-level initialization methods: `factory(...)` gives `method(key, kernels) -> kernels`.
+
+`METHODS` is the one table of their names, as `config.init.method` uses them.
+"""
+
+import difflib
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from condinit_jax.errors import UserError
+from condinit_jax.methods._conditioned import conditioned
+from condinit_jax.methods._method import Method
+from condinit_jax.methods._plain import (
+    he_normal,
+    he_uniform,
+    lecun_normal,
+    lecun_uniform,
+    lifted,
+    normal,
+    orthogonal,
+    semi_orthogonal,
+    truncated_normal,
+    xavier_normal,
+    xavier_uniform,
+)
+
+METHODS: dict[str, Callable[..., Method]] = {
+    "conditioned": conditioned,
+    "truncated_normal": truncated_normal,
+    "normal": normal,
+    "xavier_uniform": xavier_uniform,
+    "xavier_normal": xavier_normal,
+    "he_uniform": he_uniform,
+    "he_normal": he_normal,
+    "lecun_uniform": lecun_uniform,
+    "lecun_normal": lecun_normal,
+    "orthogonal": orthogonal,
+    "semi_orthogonal": semi_orthogonal,
+}
+
+DEFAULT = "default"
+
+
+def build(init: Mapping[str, Any]) -> Method | None:
+    """The method that a run's `config.init` names, with its arguments.
+
+    Args:
+        init: `method`, a name in `METHODS` or "default", and the arguments of that factory.
+
+    Returns:
+        The method, or None for "default": the model's own initialization stays.
+
+    Raises:
+        UserError: if the method or an argument is unknown, or a value impossible.
+
+    Example:
+        >>> method = build({"method": "conditioned", "value": "joint"})
+        >>> build({"method": "default"}) is None
+        True
+    """
+    arguments = dict(init)
+    name = arguments.pop("method", DEFAULT)
+    choices = [DEFAULT, *METHODS]
+    if name not in choices:
+        raise UserError(
+            f"config.init.method = {name!r}: unknown method; {_nearest(str(name), choices)}"
+        )
+    known = [] if name == DEFAULT else list(inspect.signature(METHODS[name]).parameters)
+    for argument, value in arguments.items():
+        if argument not in known:
+            raise UserError(
+                f"config.init.{argument} = {value!r}: method {name!r} has no such argument; "
+                + _nearest(argument, known)
+            )
+    if name == DEFAULT:
+        return None
+    try:
+        return METHODS[name](**arguments)
+    except (ValueError, TypeError) as error:
+        raise UserError(f"config.init (method {name!r}): {error}") from error
+
+
+def _nearest(name: str, choices: list[str]) -> str:
+    if close := difflib.get_close_matches(name, choices, n=1):
+        return f"did you mean {close[0]!r}?"
+    return f"it takes one of: {', '.join(choices)}" if choices else "it takes none"
+
+
+__all__ = [
+    "DEFAULT",
+    "METHODS",
+    "Method",
+    "build",
+    "conditioned",
+    "he_normal",
+    "he_uniform",
+    "lecun_normal",
+    "lecun_uniform",
+    "lifted",
+    "normal",
+    "orthogonal",
+    "semi_orthogonal",
+    "truncated_normal",
+    "xavier_normal",
+    "xavier_uniform",
+]

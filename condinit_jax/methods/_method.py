@@ -1,0 +1,57 @@
+"""What a method is: a pure function that rewrites the kernels of one attention block."""
+
+from collections.abc import Collection
+from typing import Protocol, get_args
+
+import jax
+from jaxtyping import Array
+
+from condinit_jax.initializers import Initializer
+from condinit_jax.kernels import ROLES, AttentionKernels, Role, flat_shape
+
+INPUTS: tuple[Role, ...] = ("query", "key", "value")
+
+
+class Method(Protocol):
+    """Rewrites one attention block; block-level, since some rules tie two kernels together."""
+
+    def __call__(self, key: Array, kernels: AttentionKernels) -> AttentionKernels:
+        """Returns the block with some kernels replaced by others of the same shape and dtype."""
+        ...
+
+
+def checked_roles(kernels: Collection[str]) -> tuple[Role, ...]:
+    """The roles among `kernels`, in the package's order.
+
+    Raises:
+        ValueError: if `kernels` is empty or holds anything else.
+    """
+    names = (kernels,) if isinstance(kernels, str) else tuple(kernels)
+    unknown = [name for name in names if name not in get_args(Role)]
+    if unknown or not names:
+        raise ValueError(f"kernels = {names!r}: must be some of {', '.join(ROLES)}")
+    return tuple(role for role in ROLES if role in names)
+
+
+def rewrite(
+    key: Array, kernels: AttentionKernels, initializers: dict[Role, Initializer]
+) -> AttentionKernels:
+    """Draws the named kernels anew, each from a key of its own, through their flat shapes.
+
+    Args:
+        key: the block's key; a role's key does not depend on which other roles are drawn.
+        kernels: the block.
+        initializers: for each role to rewrite, an initializer of its (inputs, outputs) kernel.
+
+    Returns:
+        The block with those kernels replaced. A block without an out kernel keeps None.
+    """
+    drawn = {}
+    for position, role in enumerate(ROLES):
+        old = getattr(kernels, role)
+        if role in initializers and old is not None:
+            flat = initializers[role](
+                jax.random.fold_in(key, position), flat_shape(old.shape, role), old.dtype
+            )
+            drawn[role] = flat.reshape(old.shape)
+    return kernels._replace(**drawn)

@@ -1,0 +1,171 @@
+"""Finding the attention blocks of a parameter tree.
+
+A block is any node of the tree with `query`, `key` and `value` children that each hold a `kernel`,
+as Flax names them, and perhaps an `out` child. Because only names and shapes are read, one finder
+serves linen dictionaries, NNX states, boxed (`nn.Partitioned`) leaves and optimizer-shaped trees.
+"""
+
+import dataclasses
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+from condinit_jax.kernels import ROLES, Role, head_shape
+
+Where = str | Callable[[str], bool]
+
+_INPUTS: tuple[Role, ...] = ("query", "key", "value")
+
+
+@dataclasses.dataclass(frozen=True)
+class AttentionBlock:
+    """Where one attention block stands in a parameter tree.
+
+    Attributes:
+        path: names from the root, joined by "/"; empty if the tree itself is the block.
+        layer_axes: sizes of the leading axes that `nn.scan` or `nn.vmap` put before the kernels;
+            empty for a single block.
+        shapes: the per-head shape of each kernel of one layer: (D, H, d), for out (H, d, D).
+    """
+
+    path: str
+    layer_axes: tuple[int, ...]
+    shapes: dict[Role, tuple[int, ...]]
+
+    @property
+    def layers(self) -> int:
+        """How many attention blocks are stacked here."""
+        return math.prod(self.layer_axes)
+
+
+def attention_blocks(
+    params: Any, where: Where | None = None, *, num_heads: int | None = None
+) -> list[AttentionBlock]:
+    """Every attention block of a parameter tree.
+
+    Args:
+        params: arrays or `jax.ShapeDtypeStruct`s in any pytree.
+        where: a path prefix ("encoder", "encoder/layer_3") or a predicate of the path; None takes
+            every block.
+        num_heads: head count of blocks whose kernels are flat, (D, H*d); None for Flax's (D, H, d).
+
+    Returns:
+        The blocks in the tree's order, empty if there are none.
+
+    Raises:
+        ValueError: if a block's kernels do not fit each other; the message names the block.
+
+    Example:
+        >>> kernel = jax.ShapeDtypeStruct((64, 4, 16), "float32")
+        >>> attention = {role: {"kernel": kernel} for role in ("query", "key", "value")}
+        >>> [block.path for block in attention_blocks({"layer_0": {"attention": attention}})]
+        ['layer_0/attention']
+    """
+    leaves, _ = jax.tree_util.tree_flatten_with_path(params)
+    return [
+        describe(path, {role: leaves[index][1] for role, index in positions.items()}, num_heads)
+        for path, positions in kernel_positions(leaves).items()
+        if selected(path, where)
+    ]
+
+
+def kernel_positions(leaves: Sequence[tuple[Any, Any]]) -> dict[str, dict[Role, int]]:
+    """For each block's path, where its kernels stand among the leaves."""
+    found: dict[str, dict[Role, int]] = defaultdict(dict)
+    for index, (path, _) in enumerate(leaves):
+        *parents, role, leaf = ["", "", *_names(path)]
+        if leaf == "kernel" and role in ROLES:
+            found["/".join(parents[2:])][role] = index
+    return {
+        path: {role: roles[role] for role in ROLES if role in roles}
+        for path, roles in found.items()
+        if all(role in roles for role in _INPUTS)
+    }
+
+
+def _names(path: Any) -> list[str]:
+    """The names along a leaf's path, without the attribute under which a box holds its array."""
+    names = [
+        str(getattr(part, "key", getattr(part, "name", getattr(part, "idx", part))))
+        for part in path
+    ]
+    if len(names) > 1 and names[-1] in ("value", "raw_value"):
+        names.pop()
+    return names
+
+
+def selected(path: str, where: Where | None) -> bool:
+    """Whether a block's path passes a prefix or predicate."""
+    if where is None:
+        return True
+    if callable(where):
+        return bool(where(path))
+    prefix = where.strip("/")
+    return not prefix or path == prefix or path.startswith(prefix + "/")
+
+
+def describe(path: str, kernels: dict[Role, Any], num_heads: int | None) -> AttentionBlock:
+    """The block's per-head shapes, checked against each other."""
+    name = f"attention block {path!r}"
+    axes = 3 if num_heads is None else 2
+    seen = ", ".join(f"{role} {tuple(kernel.shape)}" for role, kernel in kernels.items())
+    layer_axes = {tuple(kernel.shape[: kernel.ndim - axes]) for kernel in kernels.values()}
+    if any(kernel.ndim < axes for kernel in kernels.values()):
+        raise ValueError(
+            f"{name}: kernels {seen} are flat, so that their heads cannot be told; "
+            "write num_heads=H"
+        )
+    if len(layer_axes) != 1:
+        raise ValueError(f"{name}: kernels {seen} do not have the same leading layer axes")
+    own = {role: tuple(kernel.shape[kernel.ndim - axes :]) for role, kernel in kernels.items()}
+    shapes = own if num_heads is None else _unflatten(name, own, num_heads)
+
+    (_, heads, dim), (_, key_heads, key_dim) = shapes["query"], shapes["key"]
+    (_, value_heads, value_dim), out = shapes["value"], shapes.get("out")
+    fits = (
+        key_dim == dim
+        and value_heads == key_heads
+        and heads % key_heads == 0
+        and (out is None or out[:2] == (heads, value_dim))
+    )
+    if not fits:
+        raise ValueError(
+            f"{name}: kernels {seen}, read per head as (width, heads, dim), for out (heads, dim, "
+            "width), do not fit each other"
+            + ("; flat kernels need num_heads=H" if num_heads is None else "")
+        )
+    return AttentionBlock(path, layer_axes.pop(), shapes)
+
+
+def _unflatten(
+    name: str, flat: dict[Role, tuple[int, ...]], num_heads: int
+) -> dict[Role, tuple[int, ...]]:
+    try:
+        width, heads, dim = head_shape(flat["query"], num_heads)
+        shapes: dict[Role, tuple[int, ...]] = {"query": (width, heads, dim)}
+        for role in _INPUTS[1:]:
+            shapes[role] = head_shape(flat[role], max(flat[role][1] // dim, 1))
+        if "out" in flat:
+            rows, out_width = flat["out"]
+            shapes["out"] = (heads, rows // heads, out_width)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+    return {role: tuple(shape) for role, shape in shapes.items()}
+
+
+def nothing_found(
+    leaves: Sequence[tuple[Any, Any]], found: dict[str, dict[Role, int]], where: Where | None
+) -> str:
+    """The message for a tree without blocks, or a `where` that takes none."""
+    if found:
+        listed = ", ".join(repr(path) for path in found)
+        return f"where = {where!r} selects none of the attention blocks: {listed}"
+    parents = sorted({"/".join(_names(path)[:-1]) for path, _ in leaves})
+    listed = "\n  ".join(parents) or "(the tree is empty)"
+    return (
+        "no attention block in the parameter tree: none of these has query, key and value children "
+        f"with a kernel each:\n  {listed}"
+    )

@@ -1,0 +1,1 @@
+"""The images that come with the package, and the command that made them."""

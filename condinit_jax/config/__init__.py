@@ -1,0 +1,38 @@
+"""What a run is: its fields, their limits, and the ways to write, check and show them.
+
+`default()` gives every field as an `ml_collections.ConfigDict`, which recipes in `configs/`, a
+notebook or `--config.field=value` change; `parse` checks a changed one and gives it back as frozen,
+typed dataclasses. The fields of `model` and `init` belong to the model and method that they name
+(`condinit_jax.models.MODELS`, `condinit_jax.methods.METHODS`); all others are documented where
+they are declared, in `condinit_jax/config/_fields.py`.
+"""
+
+from condinit_jax.config._display import describe, diff
+from condinit_jax.config._fields import (
+    CheckpointConfig,
+    Config,
+    DataConfig,
+    MeshConfig,
+    OptimizerConfig,
+    ScheduleConfig,
+    TaskConfig,
+)
+from condinit_jax.config._parse import default, parse, to_dict
+from condinit_jax.config._recipes import load, override
+
+__all__ = [
+    "CheckpointConfig",
+    "Config",
+    "DataConfig",
+    "MeshConfig",
+    "OptimizerConfig",
+    "ScheduleConfig",
+    "TaskConfig",
+    "default",
+    "describe",
+    "diff",
+    "load",
+    "override",
+    "parse",
+    "to_dict",
+]

@@ -1,0 +1,172 @@
+"""Every field that a run reads, its default, its limits and its meaning: written here only."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from condinit_jax.config._values import Limits
+
+
+def _field(
+    default: Any,
+    doc: str,
+    *,
+    minimum: float | None = None,
+    above: float | None = None,
+    maximum: float | None = None,
+    below: float | None = None,
+) -> Any:
+    """A dataclass field with its meaning and limits; mappings get a fresh copy per instance."""
+    metadata = {"doc": doc, "limits": Limits(minimum, above, maximum, below)}
+    if isinstance(default, dict):
+        return dataclasses.field(default_factory=lambda: dict(default), metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig:
+    """Where the examples come from and how they are prepared."""
+
+    source: Literal["bundled", "tfds", "tfds_dir", "folder"] = _field(
+        "bundled",
+        "bundled: the images inside the package; tfds: a dataset TFDS downloads; tfds_dir: one "
+        "already prepared; folder: image files, one directory per class",
+    )
+    name: str = _field("", "for tfds: the dataset's name, such as cifar10 or oxford_iiit_pet:4.0.0")
+    dir: str = _field(
+        "",
+        "for tfds: the data directory (empty: TFDS's own); for tfds_dir: a prepared dataset's "
+        "directory; for folder: a directory with one directory per split",
+    )
+    train_split: str = _field("train", "split to train on, such as train or train[:90%]")
+    eval_split: str = _field("test", "split to evaluate on")
+    image_size: int = _field(28, "side of the square images given to the model, pixels", minimum=1)
+    train_crop: Literal["none", "pad", "inception"] = _field(
+        "none",
+        "none: resize only; pad: zero-pad by an eighth and cut a random square; inception: random "
+        "area and aspect ratio",
+    )
+    flip: bool = _field(False, "flip training images left-right with probability 1/2")
+    eval_crop: float = _field(
+        1.0, "part of the resized side that the centre crop keeps at evaluation", above=0, maximum=1
+    )
+    mean: tuple[float, ...] = _field(
+        (0.5,), "per-channel mean subtracted, in units of [0, 1]", minimum=0, maximum=1
+    )
+    std: tuple[float, ...] = _field(
+        (0.5,), "per-channel deviation divided by, in units of [0, 1]", above=0
+    )
+    workers: int = _field(
+        0, "worker processes that prepare batches; 0 uses threads of this process", minimum=0
+    )
+    on_corrupt: Literal["skip", "fail"] = _field(
+        "skip",
+        "a file that cannot be decoded: skip (count it, name it, take the next example) or fail "
+        "(stop the run)",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskConfig:
+    """What a batch means."""
+
+    name: Literal["classification"] = _field(
+        "classification", "what the model learns and is scored by"
+    )
+    label_smoothing: float = _field(
+        0.0, "mass moved from the true class to all classes", minimum=0, below=1
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class ScheduleConfig:
+    """The learning rate over steps."""
+
+    name: Literal["cosine", "linear", "one_cycle", "constant", "rsqrt"] = _field(
+        "cosine", "shape of the rate after the warm-up"
+    )
+    warmup_steps: int = _field(
+        0, "steps of linear warm-up from warmup_lr to optimizer.lr", minimum=0
+    )
+    warmup_lr: float = _field(0.0, "learning rate at step 0 where there is a warm-up", minimum=0)
+    end_lr: float = _field(
+        0.0, "learning rate at the last step (cosine, linear, one_cycle)", minimum=0
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerConfig:
+    """The update rule."""
+
+    name: Literal["adamw", "sgd", "lamb"] = _field("adamw", "the update rule")
+    lr: float = _field(1e-3, "peak learning rate", minimum=0)
+    weight_decay: float = _field(
+        0.05,
+        "decoupled weight decay; leaves with fewer than two axes (per layer) and those matching "
+        "no_decay are left out",
+        minimum=0,
+    )
+    no_decay: tuple[str, ...] = _field(
+        ("pos_embed", "cls_token"), "names of parameters without decay"
+    )
+    b1: float = _field(0.9, "decay of the first moment (sgd: momentum)", minimum=0, below=1)
+    b2: float = _field(0.999, "decay of the second moment", minimum=0, below=1)
+    eps: float = _field(1e-8, "added to the root of the second moment", above=0)
+    clip_norm: float = _field(0.0, "largest global gradient norm; 0 does not clip", minimum=0)
+    accumulate: int = _field(1, "micro-batches whose gradients are averaged in one step", minimum=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class MeshConfig:
+    """How devices are arranged: batches are split over both axes, parameters over fsdp."""
+
+    data: int = _field(-1, "devices along the data axis; -1 takes what fsdp leaves", minimum=-1)
+    fsdp: int = _field(1, "devices over which parameters and optimizer state are split", minimum=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckpointConfig:
+    """When the state is saved, and what is kept."""
+
+    every: int = _field(500, "steps between checkpoints; the last step is always saved", minimum=1)
+    keep: int = _field(
+        2, "how many of the latest checkpoints are kept, besides the best one", minimum=1
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """One training run."""
+
+    seed: int = _field(
+        0, "seed of initialization, data order and regularisation", minimum=0, maximum=2**32 - 1
+    )
+    steps: int = _field(0, "optimizer steps; 0 takes epochs instead", minimum=0)
+    epochs: float = _field(0.0, "passes over the training split; 0 takes steps instead", minimum=0)
+    batch_size: int = _field(64, "examples in one step, over all devices", minimum=1)
+    eval_batch_size: int = _field(
+        0, "examples in one evaluation batch, over all devices; 0: batch_size", minimum=0
+    )
+    compute_dtype: Literal["float32", "bfloat16"] = _field(
+        "float32", "type of activations; parameters stay float32"
+    )
+    ema_decay: float = _field(
+        0.0,
+        "decay of the parameter average that evaluation uses; 0 keeps none",
+        minimum=0,
+        below=1,
+    )
+    log_every: int = _field(50, "steps between lines of training metrics", minimum=1)
+    eval_every: int = _field(
+        500, "steps between evaluations on the whole evaluation split", minimum=1
+    )
+    model: Mapping[str, Any] = _field({"name": "vit"}, "name of the model and its fields")
+    init: Mapping[str, Any] = _field(
+        {"method": "default"}, "initialization method of the attention kernels and its arguments"
+    )
+    data: DataConfig = dataclasses.field(default_factory=DataConfig)
+    task: TaskConfig = dataclasses.field(default_factory=TaskConfig)
+    optimizer: OptimizerConfig = dataclasses.field(default_factory=OptimizerConfig)
+    schedule: ScheduleConfig = dataclasses.field(default_factory=ScheduleConfig)
+    mesh: MeshConfig = dataclasses.field(default_factory=MeshConfig)
+    checkpoint: CheckpointConfig = dataclasses.field(default_factory=CheckpointConfig)

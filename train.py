@@ -1,0 +1,161 @@
+"""The command that trains one model; `python train.py --help` says how it is called."""
+
+import argparse
+import difflib
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+ROOT = Path(__file__).resolve().parent
+HELP = """examples:
+  python train.py
+  python train.py --config configs/vit.py:ti,cifar10 --workdir runs/ti
+  python train.py --config.optimizer.lr=3e-3 --config.init.method=xavier_uniform
+  python train.py --config configs/vit.py:b,imagenet --help-config
+
+The same command with the same --workdir continues that run from its last checkpoint.
+
+Several processes train as one where JAX_COORDINATOR_ADDRESS is set (with JAX_NUM_PROCESSES and
+JAX_PROCESS_ID outside a cluster that JAX knows), in a Slurm step of several tasks, and with
+--distributed. Each runs the same command, with a --workdir that all of them see.
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; see --help\n")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Train as the arguments say.
+
+    Args:
+        argv: the command line without the program's name.
+
+    Returns:
+        The exit code: 0 done, 2 a mistake in the arguments, config or data, 130 interrupted.
+    """
+    flags, assignments = _arguments(argv)
+    try:
+        return _train(flags, assignments)
+    except KeyboardInterrupt:
+        if flags.debug:
+            raise
+        note = "interrupted; give the run's --workdir to continue it"
+        print(f"train.py: {note}", file=sys.stderr)
+        return 130
+
+
+def _train(flags: argparse.Namespace, assignments: Sequence[str]) -> int:
+    # JAX takes seconds to import: wrong flags and --help are answered before.
+    from condinit_jax import config as configs
+    from condinit_jax.errors import UserError
+
+    try:
+        config = configs.load(flags.config, directories=(Path(), ROOT))
+        config = configs.override(config, assignments)
+        if flags.help_config:
+            print(configs.describe(config))
+            return 0
+        run = configs.parse(config)
+        several = _join_cluster(flags.distributed)
+        workdir = _workdir(flags.workdir, flags.config, several)
+        print(f"workdir: {workdir}", flush=True)
+        from condinit_jax.training import train
+
+        train(run, workdir)
+    except UserError as error:
+        if flags.debug:
+            raise
+        print(f"train.py: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _arguments(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """The plain flags, and the assignments to fields of the config."""
+    parser = _Parser(
+        prog="train.py",
+        description="Train a model as a config says.",
+        epilog=HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add(
+        "--config",
+        metavar="FILE[:ARG]",
+        default="configs/vit.py",
+        help="recipe, from the current directory or else from train.py's (default: %(default)s)",
+    )
+    add("--config.FIELD", metavar="VALUE", help="set a field, such as --config.optimizer.lr=1e-3")
+    add("--workdir", metavar="DIR", help="where the run is kept (default: a new one in runs/)")
+    add("--help-config", action="store_true", help="print the config's fields and their meaning")
+    add("--distributed", action="store_true", help="wait for the other processes of the cluster")
+    add("--debug", action="store_true", help="show where an error comes from")
+
+    assignments, plain, words = [], [], list(argv)
+    while words:
+        word = words.pop(0)
+        if not word.startswith("--config."):
+            plain.append(word)
+            continue
+        if "=" not in word and words and not words[0].startswith("--"):
+            word += f"={words.pop(0)}"
+        assignments.append(word.removeprefix("--config."))
+    flags, left = parser.parse_known_args(plain)
+    if left:
+        flag = left[0].partition("=")[0]
+        known = ["--config", "--workdir", "--help-config", "--distributed", "--debug", "--help"]
+        near = difflib.get_close_matches(flag.partition(".")[0], known, 1)
+        parser.error(
+            f"{left[0]}: unknown argument" + (f"; did you mean {near[0]}?" if near else "")
+        )
+    return flags, assignments
+
+
+def _join_cluster(asked: bool) -> bool:
+    """Start JAX's runtime for several processes where there are some; whether there are."""
+    from condinit_jax.errors import UserError
+
+    variables = os.environ
+    in_slurm = "SLURM_STEP_NODELIST" in variables and variables.get("SLURM_NTASKS", "1") != "1"
+    if not (asked or in_slurm or "JAX_COORDINATOR_ADDRESS" in variables):
+        return False
+    import jax
+
+    names = {"num_processes": "JAX_NUM_PROCESSES", "process_id": "JAX_PROCESS_ID"}
+    try:
+        given = {name: int(variables[key]) for name, key in names.items() if key in variables}
+        jax.distributed.initialize(**given)
+    except (ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(
+            f"--distributed: the processes did not find one another: {reason}"
+        ) from error
+    return jax.process_count() > 1
+
+
+def _workdir(given: str | None, recipe: str, several: bool) -> Path:
+    """The directory of the run, made; a new one named after the recipe if none is given."""
+    from condinit_jax.errors import UserError
+
+    if given is None and several:
+        raise UserError("--workdir: has to be given where several processes train as one")
+    name = Path(recipe).name.replace(".py", "").replace(":", "-").replace(",", "-")
+    workdir = Path(given or f"runs/{name}-{time.strftime('%Y%m%d-%H%M%S')}").expanduser()
+    right = "must be a directory on a file system that can be made and written"
+    if "://" in (given or ""):
+        raise UserError(f"--workdir = {given!r}: {right}")
+    try:
+        workdir.mkdir(parents=True, exist_ok=given is not None)
+    except OSError as error:
+        raise UserError(f"--workdir = {str(workdir)!r}: {right} ({error.strerror})") from error
+    return workdir
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

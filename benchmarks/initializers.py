@@ -1,6 +1,6 @@
 """Time to draw one attention kernel: per-head semi-orthogonal against what people use now.
 
-    python benchmarks/initializers.py [--repeats 9] [--json FILE]
+    python benchmarks/initializers.py [--repeats 9] [--write]
 
 For each kernel shape, `jax.random.normal` through `normal()`, JAX's own flat `orthogonal()` and
 `semi_orthogonal(num_heads)` are compiled once (timed apart) and then run in turn, so that noise of
@@ -11,16 +11,13 @@ initialises 1 and 60 layers of the same shape and compares their compile times.
 """
 
 import argparse
-import json
-import pathlib
 import statistics
 import time
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from rich.console import Console
-from rich.table import Table
+from readme_section import replace_section
 
 from condinit_jax import initializers, methods, surgery
 from condinit_jax.kernels import head_shape
@@ -65,14 +62,16 @@ def kernel_rows(repeats: int) -> list[dict]:
         kernel = runs["per_head"][0](jax.random.key(1))
         rows.append(
             {
-                "shape": f"({width}, {heads}x{head_dim})",
-                **{f"{name}_ms": value for name, value in median.items()},
-                "flat_over_per_head": median["flat"] / median["per_head"],
-                "per_head_over_normal": median["per_head"] / median["normal"],
-                "compile_flat_s": runs["flat"][1],
-                "compile_per_head_s": runs["per_head"][1],
-                "error": orthogonality_error(kernel, heads),
-                "gflop": 8 * width * heads * head_dim**2 / 1e9,
+                "kernel": f"({width}, {heads} x {head_dim})",
+                "normal, ms": median["normal"],
+                "flat orthogonal, ms": median["flat"],
+                "per head, ms": median["per_head"],
+                "flat / per head": median["flat"] / median["per_head"],
+                "per head / normal": median["per_head"] / median["normal"],
+                "compile flat, s": runs["flat"][1],
+                "compile per head, s": runs["per_head"][1],
+                "largest error": orthogonality_error(kernel, heads),
+                "Gflop above normal": 8 * width * heads * head_dim**2 / 1e9,
             }
         )
     return rows
@@ -92,39 +91,35 @@ def layer_rows() -> list[dict]:
                 jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), params), key, method
             )
         ).lower(jax.random.key(0)).compile()
-        rows.append({"layers": layers, "compile_s": time.perf_counter() - start})
+        rows.append(
+            {"layers": f"{layers}", "reinitialize, compile, s": time.perf_counter() - start}
+        )
     return rows
 
 
-def show(title: str, rows: list[dict]) -> None:
-    """Prints rows as a table."""
-    table = Table(title=title)
-    for name in rows[0]:
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in rows:
-        table.add_row(
-            *(
-                value
-                if isinstance(value, str)
-                else f"{value:.1e}"
-                if name == "error"
-                else f"{value:.4g}"
-                for name, value in row.items()
-            )
-        )
-    Console(width=170).print(table)
+def number(value: object) -> str:
+    """A cell: text as it is, errors as powers of ten, other figures to three digits."""
+    if isinstance(value, str):
+        return value
+    return f"{value:.1e}" if isinstance(value, float) and value < 1e-3 else f"{value:.3g}"
+
+
+def markdown(rows: list[dict]) -> str:
+    """Rows as a Markdown table."""
+    lines = [f"| {' | '.join(rows[0])} |", f"|{'---|' * len(rows[0])}"]
+    lines += [f"| {' | '.join(number(value) for value in row.values())} |" for row in rows]
+    return "\n".join(lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument("--json", type=pathlib.Path, help="also write the rows here")
+    parser.add_argument("--write", action="store_true", help="put the tables into README.md")
     arguments = parser.parse_args()
-    kernels, layers = kernel_rows(arguments.repeats), layer_rows()
-    show(f"one kernel, float32, {jax.devices()[0].device_kind}", kernels)
-    show("reinitialize, compile time", layers)
-    if arguments.json:
-        arguments.json.write_text(json.dumps({"kernels": kernels, "layers": layers}, indent=1))
+    text = "\n\n".join(markdown(rows) for rows in (kernel_rows(arguments.repeats), layer_rows()))
+    print(text)
+    if arguments.write:
+        replace_section("initializers", text)
 
 
 if __name__ == "__main__":

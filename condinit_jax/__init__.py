@@ -21,10 +21,12 @@ from condinit_jax.initializers import (
     xavier_normal,
     xavier_uniform,
 )
+from condinit_jax.kernels import AttentionKernels
 from condinit_jax.surgery import AttentionBlock, attention_blocks, reinitialize
 
 __all__ = [
     "AttentionBlock",
+    "AttentionKernels",
     "__version__",
     "attention_blocks",
     "conditioned",

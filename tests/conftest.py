@@ -12,8 +12,8 @@ os.environ["XLA_FLAGS"] = " ".join(
     ]
 ).strip()
 
-import hypothesis  # noqa: E402
-import jax  # noqa: E402
+import hypothesis
+import jax
 
 # Must come before the first computation; tests that shard use all eight, the others the first.
 jax.config.update("jax_num_cpu_devices", 8)

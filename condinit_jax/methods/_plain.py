@@ -45,47 +45,85 @@ def lifted(init: Initializer, kernels: Collection[str] = INPUTS) -> Method:
 
 
 def truncated_normal(stddev: float = 0.02, kernels: Collection[str] = INPUTS) -> Method:
-    """`condinit_jax.truncated_normal(stddev)` on each named kernel."""
+    """`condinit_jax.truncated_normal(stddev)` on each named kernel.
+
+    Args:
+        stddev: standard deviation of the entries.
+        kernels: which of query, key, value and out to rewrite.
+    """
     return lifted(initializers.truncated_normal(stddev), kernels)
 
 
 def normal(stddev: float = 0.02, kernels: Collection[str] = INPUTS) -> Method:
-    """`condinit_jax.normal(stddev)` on each named kernel."""
+    """`condinit_jax.normal(stddev)` on each named kernel.
+
+    Args:
+        stddev: standard deviation of the entries.
+        kernels: which of query, key, value and out to rewrite.
+    """
     return lifted(initializers.normal(stddev), kernels)
 
 
 def xavier_uniform(kernels: Collection[str] = INPUTS) -> Method:
-    """`condinit_jax.xavier_uniform()` on each named kernel, fans of the flat kernel."""
+    """`condinit_jax.xavier_uniform()` on each named kernel, fans of the flat kernel.
+
+    Args:
+        kernels: which of query, key, value and out to rewrite.
+    """
     return lifted(initializers.xavier_uniform(), kernels)
 
 
 def xavier_normal(kernels: Collection[str] = INPUTS) -> Method:
-    """`condinit_jax.xavier_normal()` on each named kernel, fans of the flat kernel."""
+    """`condinit_jax.xavier_normal()` on each named kernel, fans of the flat kernel.
+
+    Args:
+        kernels: which of query, key, value and out to rewrite.
+    """
     return lifted(initializers.xavier_normal(), kernels)
 
 
 def he_uniform(kernels: Collection[str] = INPUTS) -> Method:
-    """`condinit_jax.he_uniform()` on each named kernel, fans of the flat kernel."""
+    """`condinit_jax.he_uniform()` on each named kernel, fans of the flat kernel.
+
+    Args:
+        kernels: which of query, key, value and out to rewrite.
+    """
     return lifted(initializers.he_uniform(), kernels)
 
 
 def he_normal(kernels: Collection[str] = INPUTS) -> Method:
-    """`condinit_jax.he_normal()` on each named kernel, fans of the flat kernel."""
+    """`condinit_jax.he_normal()` on each named kernel, fans of the flat kernel.
+
+    Args:
+        kernels: which of query, key, value and out to rewrite.
+    """
     return lifted(initializers.he_normal(), kernels)
 
 
 def lecun_uniform(kernels: Collection[str] = INPUTS) -> Method:
-    """`condinit_jax.lecun_uniform()` on each named kernel, fans of the flat kernel."""
+    """`condinit_jax.lecun_uniform()` on each named kernel, fans of the flat kernel.
+
+    Args:
+        kernels: which of query, key, value and out to rewrite.
+    """
     return lifted(initializers.lecun_uniform(), kernels)
 
 
 def lecun_normal(kernels: Collection[str] = INPUTS) -> Method:
-    """`condinit_jax.lecun_normal()` on each named kernel, fans of the flat kernel."""
+    """`condinit_jax.lecun_normal()` on each named kernel, fans of the flat kernel.
+
+    Args:
+        kernels: which of query, key, value and out to rewrite.
+    """
     return lifted(initializers.lecun_normal(), kernels)
 
 
 def orthogonal(kernels: Collection[str] = INPUTS) -> Method:
-    """`condinit_jax.orthogonal()`: one orthogonal matrix per named kernel, for all its heads."""
+    """`condinit_jax.orthogonal()`: one orthogonal matrix per named kernel, for all its heads.
+
+    Args:
+        kernels: which of query, key, value and out to rewrite.
+    """
     return lifted(initializers.orthogonal(), kernels)
 
 
@@ -94,6 +132,9 @@ def semi_orthogonal(kernels: Collection[str] = INPUTS) -> Method:
 
     The ablation of conditioned initialization whose value kernel is random. Of the four kernels,
     out has its heads in rows and is not offered.
+
+    Args:
+        kernels: which of query, key and value to rewrite.
     """
     roles = checked_roles(kernels)
     if "out" in roles:

@@ -29,8 +29,8 @@ class DataConfig:
 
     source: Literal["bundled", "tfds", "tfds_dir", "folder"] = _field(
         "bundled",
-        "bundled: the images inside the package; tfds: a dataset TFDS downloads; tfds_dir: one "
-        "already prepared; folder: image files, one directory per class",
+        "bundled: the images inside the package; tfds: a dataset that TFDS has prepared (none is "
+        "downloaded); tfds_dir: its directory; folder: image files, one directory per class",
     )
     name: str = _field("", "for tfds: the dataset's name, such as cifar10 or oxford_iiit_pet:4.0.0")
     dir: str = _field(
@@ -43,8 +43,8 @@ class DataConfig:
     image_size: int = _field(28, "side of the square images given to the model, pixels", minimum=1)
     train_crop: Literal["none", "pad", "inception"] = _field(
         "none",
-        "none: resize only; pad: zero-pad by an eighth and cut a random square; inception: random "
-        "area and aspect ratio",
+        "none: resize and centre; pad: zero-pad by an eighth and cut a random square; inception: "
+        "random area and aspect ratio",
     )
     flip: bool = _field(False, "flip training images left-right with probability 1/2")
     eval_crop: float = _field(

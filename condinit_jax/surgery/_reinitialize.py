@@ -7,6 +7,7 @@ from typing import Any, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from condinit_jax.kernels import ROLES, AttentionKernels, Role
@@ -127,9 +128,9 @@ def _rewrite_group(
             lambda layer: tuple(getattr(method(*layer), role) for role in touched), (keys, stacked)
         )
 
-    keys = [jax.random.split(_fold_in_path(key, block.path), block.layers) for block, _ in group]
+    keys = _layer_keys(key, [block for block, _ in group])
     kernels = [{role: values[index] for role, index in found.items()} for _, found in group]
-    drawn = draw(jnp.concatenate(keys), kernels)
+    drawn = draw(keys, kernels)
     for role, layers in zip(touched, drawn, strict=True):
         start = 0
         for block, found in group:
@@ -184,8 +185,20 @@ def _alike(
     return list(groups.values())
 
 
-def _fold_in_path(key: Array, path: str) -> Array:
-    digest = hashlib.sha256(path.encode()).digest()
-    for word in (digest[:4], digest[4:8]):
-        key = jax.random.fold_in(key, int.from_bytes(word, "big"))
-    return key
+def _layer_keys(key: Array, blocks: list[AttentionBlock]) -> Array:
+    """A key for every layer of every block, from its path and its place in the stack alone."""
+    data = [
+        (int.from_bytes(digest[:4], "big"), int.from_bytes(digest[4:8], "big"), layer)
+        for block in blocks
+        for digest in [hashlib.sha256(block.path.encode()).digest()]
+        for layer in range(block.layers)
+    ]
+
+    # All at once: a program with one fold_in per layer compiles in time that grows with them.
+    def fold(words: Array) -> Array:
+        folded = key
+        for word in words:
+            folded = jax.random.fold_in(folded, word)
+        return folded
+
+    return jax.vmap(fold)(jnp.asarray(np.array(data, np.uint32)))

@@ -1,0 +1,183 @@
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from condinit_jax.config import (
+    CheckpointConfig,
+    Config,
+    MeshConfig,
+    OptimizerConfig,
+    ScheduleConfig,
+)
+from condinit_jax.training import Silent
+
+CLASSES, FEATURES, EVAL_SIZE = 4, 32, 50
+
+
+class FakeBatches:
+    """Separable points whose batch k depends on k alone; can fail or spoil at a given batch."""
+
+    def __init__(self, numbers, size, fail_at=None, spoil_at=None, error=RuntimeError):
+        self.corrupt = types.SimpleNamespace(count=0, names=[])
+        self._numbers, self._size = iter(numbers), size
+        self._fail_at, self._spoil_at, self._error = fail_at, spoil_at, error
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        number = next(self._numbers)
+        if number == self._fail_at:
+            raise self._error("stopped by the test")
+        rng = np.random.default_rng(number)
+        label = rng.integers(0, CLASSES, self._size).astype(np.int32)
+        x = rng.normal(size=(self._size, FEATURES)).astype(np.float32)
+        x[np.arange(self._size), label] += 1.0
+        if number == self._spoil_at:
+            x[0] = np.nan
+        return {"x": x, "label": label, "mask": np.ones(self._size, np.float32)}
+
+    def close(self):
+        self.closed = True
+
+
+class FakeTask:
+    """Two dense layers with dropout, on synthetic points; the loop sees only the interface."""
+
+    train_size, eval_size, best_metric = 100, EVAL_SIZE, "accuracy"
+
+    def __init__(self, batch_size=16, width=64, fail_at=None, spoil_at=None, error=RuntimeError):
+        self.batch_size, self.width = batch_size, width
+        self.faults = {"fail_at": fail_at, "spoil_at": spoil_at, "error": error}
+        self.dropout = 0.1
+
+    def summary(self):
+        return "fake task"
+
+    def init(self, key):
+        first, second = jax.random.split(key)
+        return {
+            "params": {
+                "dense": {
+                    "kernel": jax.random.normal(first, (FEATURES, self.width)) * 0.1,
+                    "bias": jnp.zeros(self.width),
+                },
+                "head": {"kernel": jax.random.normal(second, (self.width, CLASSES)) * 0.1},
+            },
+            "counts": {"batches": jnp.zeros((), jnp.int32)},
+        }
+
+    def _logits(self, params, x):
+        hidden = jax.nn.gelu(x @ params["dense"]["kernel"] + params["dense"]["bias"])
+        return hidden, hidden @ params["head"]["kernel"]
+
+    def loss(self, params, collections, batch, key):
+        keep = jax.random.bernoulli(key, 1 - self.dropout, batch["x"].shape)
+        _, logits = self._logits(params, jnp.where(keep, batch["x"], 0.0))
+        rows = jnp.arange(len(batch["label"]))
+        loss = -jnp.mean(jax.nn.log_softmax(logits)[rows, batch["label"]])
+        accuracy = jnp.mean(jnp.argmax(logits, -1) == batch["label"])
+        counts = {"counts": {"batches": collections["counts"]["batches"] + 1}}
+        return loss, ({"loss": loss, "accuracy": accuracy}, counts)
+
+    def evaluate(self, params, collections, batch):
+        _, logits = self._logits(params, batch["x"])
+        rows = jnp.arange(len(batch["label"]))
+        losses = -jax.nn.log_softmax(logits)[rows, batch["label"]]
+        hits = jnp.argmax(logits, -1) == batch["label"]
+        mask = batch["mask"]
+        return {
+            "loss": jnp.sum(losses * mask),
+            "accuracy": jnp.sum(hits * mask),
+            "count": jnp.sum(mask),
+        }
+
+    def train_batches(self, start_step):
+        endless = range(start_step, 10**9)
+        return FakeBatches(endless, self.batch_size, **self.faults)
+
+    def eval_batches(self):
+        return EvalBatches(range(10**6, 10**6 + 4), 16)
+
+
+class EvalBatches(FakeBatches):
+    """Four batches of 16, of which the last holds 2 real points."""
+
+    def __next__(self):
+        batch = super().__next__()
+        self._left = getattr(self, "_left", EVAL_SIZE) - 16
+        if self._left < 0:
+            batch["mask"][self._left :] = 0
+        return batch
+
+
+class Share:
+    """One process's equal part of every batch."""
+
+    def __init__(self, batches, index, count):
+        self.corrupt = batches.corrupt
+        self._batches, self._index, self._count = batches, index, count
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        batch = next(self._batches)
+        return {name: np.split(x, self._count)[self._index] for name, x in batch.items()}
+
+    def close(self):
+        self._batches.close()
+
+
+class Recorder(Silent):
+    """Keeps what a person would have read."""
+
+    def __init__(self):
+        super().__init__()
+        self.lines = []
+
+    def say(self, text):
+        self.lines.append(text)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _compile_once(tmp_path_factory):
+    """Runs of the same program in one session compile it once."""
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("compiled")))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    yield
+    jax.config.update("jax_compilation_cache_dir", None)
+
+
+@pytest.fixture
+def fake_task():
+    return FakeTask
+
+
+@pytest.fixture
+def recorder():
+    return Recorder()
+
+
+def short_config(**fields):
+    """A short run of the fake task on one device; fields may be replaced."""
+    defaults = {
+        "steps": 12,
+        "batch_size": 16,
+        "log_every": 5,
+        "eval_every": 6,
+        "ema_decay": 0.9,
+        "optimizer": OptimizerConfig(lr=1e-2, clip_norm=1.0, accumulate=2),
+        "schedule": ScheduleConfig(warmup_steps=3),
+        "checkpoint": CheckpointConfig(every=4, keep=2),
+        "mesh": MeshConfig(data=1),
+    }
+    return Config(**{**defaults, **fields})
+
+
+@pytest.fixture
+def run_config():
+    return short_config

@@ -69,7 +69,7 @@ def trained(monkeypatch, tmp_path):
          "config.model.width = 64"),
         (["--config.model.patch_size=32"], "config.model.patch_size = 32: must be at most "
          "config.data.image_size = 28"),
-        (["--config.epochs=3"], "config.epochs = 3.0: must be 0 where config.steps = 1500, or set "
+        (["--config.epochs=3"], "config.epochs = 3.0: must be 0 where config.steps = 1000, or set "
          "that to 0"),
         (["--workdir", "gs://bucket/run"], "--workdir = 'gs://bucket/run': must be a directory on "
          "a file system that can be made and written"),
@@ -154,7 +154,7 @@ def test_help_config_prints_every_field_with_its_value_and_trains_nothing(comman
     assert command("--help-config", "--config.steps=700") == 0
     out = capsys.readouterr().out
     assert "steps = 700 " in out
-    assert "model.patch_size = 4 " in out
+    assert "model.patch_size = 7 " in out
     assert not trained
 
 

@@ -90,7 +90,7 @@ class ScheduleConfig:
     )
     warmup_lr: float = _field(0.0, "learning rate at step 0 where there is a warm-up", minimum=0)
     end_lr: float = _field(
-        0.0, "learning rate at the last step (cosine, linear, one_cycle)", minimum=0
+        0.0, "learning rate reached after the last step (cosine, linear, one_cycle)", minimum=0
     )
 
 
@@ -102,8 +102,8 @@ class OptimizerConfig:
     lr: float = _field(1e-3, "peak learning rate", minimum=0)
     weight_decay: float = _field(
         0.05,
-        "decoupled weight decay; leaves with fewer than two axes (per layer) and those matching "
-        "no_decay are left out",
+        "decoupled weight decay of kernels and embeddings; biases, norms and what no_decay names "
+        "are left out",
         minimum=0,
     )
     no_decay: tuple[str, ...] = _field(
@@ -128,7 +128,9 @@ class MeshConfig:
 class CheckpointConfig:
     """When the state is saved, and what is kept."""
 
-    every: int = _field(500, "steps between checkpoints; the last step is always saved", minimum=1)
+    every: int = _field(
+        500, "steps between checkpoints; the last step and every new best are saved too", minimum=1
+    )
     keep: int = _field(
         2, "how many of the latest checkpoints are kept, besides the best one", minimum=1
     )

@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 
+from condinit_jax.errors import UserError
 from condinit_jax.kernels import ROLES, Role, head_shape
 
 Where = str | Callable[[str], bool]
@@ -56,7 +57,7 @@ def attention_blocks(
         The blocks in the tree's order, empty if there are none.
 
     Raises:
-        ValueError: if a block's kernels do not fit each other; the message names the block.
+        UserError: if a block's kernels do not fit each other; the message names the block.
 
     Example:
         >>> kernel = jax.ShapeDtypeStruct((64, 4, 16), "float32")
@@ -114,12 +115,12 @@ def describe(path: str, kernels: dict[Role, Any], num_heads: int | None) -> Atte
     seen = ", ".join(f"{role} {tuple(kernel.shape)}" for role, kernel in kernels.items())
     layer_axes = {tuple(kernel.shape[: kernel.ndim - axes]) for kernel in kernels.values()}
     if any(kernel.ndim < axes for kernel in kernels.values()):
-        raise ValueError(
+        raise UserError(
             f"{name}: kernels {seen} are flat, so that their heads cannot be told; "
             "write num_heads=H"
         )
     if len(layer_axes) != 1:
-        raise ValueError(f"{name}: kernels {seen} do not have the same leading layer axes")
+        raise UserError(f"{name}: kernels {seen} do not have the same leading layer axes")
     own = {role: tuple(kernel.shape[kernel.ndim - axes :]) for role, kernel in kernels.items()}
     shapes = own if num_heads is None else _unflatten(name, own, num_heads)
 
@@ -132,7 +133,7 @@ def describe(path: str, kernels: dict[Role, Any], num_heads: int | None) -> Atte
         and (out is None or out[:2] == (heads, value_dim))
     )
     if not fits:
-        raise ValueError(
+        raise UserError(
             f"{name}: kernels {seen}, read per head as (width, heads, dim), for out (heads, dim, "
             "width), do not fit each other"
             + ("; flat kernels need num_heads=H" if num_heads is None else "")
@@ -152,7 +153,7 @@ def _unflatten(
             rows, out_width = flat["out"]
             shapes["out"] = (heads, rows // heads, out_width)
     except ValueError as error:
-        raise ValueError(f"{name}: {error}") from error
+        raise UserError(f"{name}: {error}") from error
     return {role: tuple(shape) for role, shape in shapes.items()}
 
 
@@ -164,8 +165,7 @@ def nothing_found(
         listed = ", ".join(repr(path) for path in found)
         return f"where = {where!r} selects none of the attention blocks: {listed}"
     parents = sorted({"/".join(_names(path)[:-1]) for path, _ in leaves})
-    listed = "\n  ".join(parents) or "(the tree is empty)"
     return (
-        "no attention block in the parameter tree: none of these has query, key and value children "
-        f"with a kernel each:\n  {listed}"
+        "no attention block in the parameter tree: none of its nodes has query, key and value "
+        "children with a kernel each; it holds " + (", ".join(map(repr, parents)) or "nothing")
     )

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from condinit_jax.errors import UserError
 from condinit_jax.kernels import ROLES, AttentionKernels, Role
 from condinit_jax.methods import Method
 from condinit_jax.surgery._blocks import (
@@ -59,8 +60,9 @@ def reinitialize(
         every other leaf is the same object.
 
     Raises:
-        ValueError: if no block is found or `where` selects none (the message lists the paths that
+        UserError: if no block is found or `where` selects none (the message lists the paths that
             were looked at), or if a block's kernels do not fit each other.
+        ValueError: if the method changes a shape or dtype.
 
     Example:
         >>> import flax.linen as nn, condinit_jax
@@ -85,7 +87,7 @@ def reinitialize(
     found = kernel_positions(leaves)
     chosen = {path: positions for path, positions in found.items() if selected(path, where)}
     if not chosen:
-        raise ValueError(nothing_found(leaves, found, where))
+        raise UserError(nothing_found(leaves, found, where))
 
     blocks = {
         path: describe(path, {role: leaves[i][1] for role, i in positions.items()}, num_heads)

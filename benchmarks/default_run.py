@@ -22,6 +22,7 @@ from condinit_jax.training import Result, train
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 METHODS = ("conditioned", "xavier_uniform", "truncated_normal")
 BASELINE = "truncated_normal"
+EARLY = (100, 300)  # evaluated steps
 
 
 def run_cells(seeds: int, workdir: pathlib.Path) -> dict[str, list[Result]]:
@@ -35,42 +36,54 @@ def run_cells(seeds: int, workdir: pathlib.Path) -> dict[str, list[Result]]:
     return results
 
 
-def evaluations(result: Result) -> list[tuple[int, float]]:
-    """(step, accuracy) of every evaluation of a run."""
+def rows(result: Result, kind: str) -> list[dict]:
+    """The rows of one kind that a run wrote."""
     lines = (pathlib.Path(result.workdir) / "metrics.jsonl").read_text().splitlines()
-    rows = [json.loads(line) for line in lines]
-    return [(row["step"], row["accuracy"]) for row in rows if row["kind"] == "eval"]
+    return [row for row in map(json.loads, lines) if row["kind"] == kind]
 
 
 def steps_to_reach(result: Result, accuracy: float) -> int | None:
     """First evaluated step at which a run was at least so accurate; None if it never was."""
-    return next((step for step, seen in evaluations(result) if seen >= accuracy), None)
+    reached = (row["step"] for row in rows(result, "eval") if row["accuracy"] >= accuracy)
+    return next(reached, None)
+
+
+def spread(values: list[float], digits: int) -> str:
+    """Mean and standard deviation."""
+    return f"{statistics.mean(values):.{digits}f} ± {statistics.stdev(values):.{digits}f}"
 
 
 def table(results: dict[str, list[Result]]) -> str:
     """The comparison in Markdown."""
-    seeds = len(results[BASELINE])
-    rows = [
-        f"| attention kernels | test accuracy, % (mean ± sd of {seeds} seeds) | each seed "
-        f"| share of the steps to the same seed's final {BASELINE} accuracy | seconds a run |",
-        "|---|---|---|---|---|",
+    titles = [
+        "query, key and value kernels",
+        *(f"test accuracy at step {step}, %" for step in EARLY),
+        "at the end, %",
+        "training loss at the end",
+        f"share of the steps to the same seed's final {BASELINE} accuracy",
+        "seconds a run",
     ]
+    lines = [f"| {' | '.join(titles)} |", f"|{'---|' * len(titles)}"]
     for method, runs in results.items():
-        accuracies = [100 * run.metrics["accuracy"] for run in runs]
+        accuracy = [{row["step"]: 100 * row["accuracy"] for row in rows(r, "eval")} for r in runs]
         reached = [
             steps_to_reach(run, base.metrics["accuracy"])
             for run, base in zip(runs, results[BASELINE], strict=True)
         ]
-        shares = [
-            "never" if step is None else f"{100 * step / run.steps:.0f} %"
-            for step, run in zip(reached, runs, strict=True)
+        cells = [
+            method,
+            *(spread([seen[step] for seen in accuracy], 1) for step in EARLY),
+            spread([100 * run.metrics["accuracy"] for run in runs], 1),
+            spread([rows(run, "train")[-1]["loss"] for run in runs], 3),
+            ", ".join(
+                "never" if step is None else f"{100 * step / run.steps:.0f} %"
+                for step, run in zip(reached, runs, strict=True)
+            ),
+            f"{statistics.median(run.seconds for run in runs):.0f}",
         ]
-        rows.append(
-            f"| {method} | {statistics.mean(accuracies):.1f} ± {statistics.stdev(accuracies):.1f} "
-            f"| {', '.join(f'{value:.1f}' for value in accuracies)} | {', '.join(shares)} "
-            f"| {statistics.median(run.seconds for run in runs):.0f} |"
-        )
-    return "\n".join(rows)
+        lines.append(f"| {' | '.join(cells)} |")
+    seeds = len(results[BASELINE])
+    return "\n".join([*lines, "", f"Mean ± standard deviation over {seeds} seeds."])
 
 
 def main() -> None:

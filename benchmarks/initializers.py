@@ -1,6 +1,6 @@
 """Time to draw one attention kernel: per-head semi-orthogonal against what people use now.
 
-    python benchmarks/initializers.py [--repeats 9] [--write]
+    python benchmarks/initializers.py [--repeats 25] [--write]
 
 For each kernel shape, `jax.random.normal` through `normal()`, JAX's own flat `orthogonal()` and
 `semi_orthogonal(num_heads)` are compiled once (timed apart) and then run in turn, so that noise of
@@ -53,9 +53,10 @@ def kernel_rows(repeats: int) -> list[dict]:
         runs = {name: compiled(init, shape) for name, init in contenders.items()}
         times: dict[str, list[float]] = {name: [] for name in runs}
         for repeat in range(repeats + 1):
+            key = jax.random.key(repeat)
             for name, (run, _) in runs.items():
                 start = time.perf_counter()
-                run(jax.random.key(repeat)).block_until_ready()
+                run(key).block_until_ready()
                 if repeat:  # the first call warms caches and allocators
                     times[name].append(1e3 * (time.perf_counter() - start))
         median = {name: statistics.median(values) for name, values in times.items()}
@@ -113,7 +114,7 @@ def markdown(rows: list[dict]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--repeats", type=int, default=25)
     parser.add_argument("--write", action="store_true", help="put the tables into README.md")
     arguments = parser.parse_args()
     text = "\n\n".join(markdown(rows) for rows in (kernel_rows(arguments.repeats), layer_rows()))

@@ -71,7 +71,7 @@ def _bundled(config: ConfigDict) -> None:
     config.model.patch_size = 7
     config.steps = 1000
     config.batch_size = 64
-    config.eval_batch_size = 250
+    config.eval_batch_size = 256
     config.eval_every = 100
     config.optimizer.lr = 1e-3
     config.schedule.warmup_steps = 50

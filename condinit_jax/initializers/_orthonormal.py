@@ -44,8 +44,10 @@ def _orthonormal_columns(gaussian: Matrices) -> Matrices:
 
 
 def _positive_qr(gaussian: Matrices) -> Matrices:
-    q, r = jnp.linalg.qr(gaussian)
-    diagonal = jnp.diagonal(r, axis1=-2, axis2=-1)[..., None, :]
+    # Of the R factor only the diagonal is wanted; the full one would cost as much as a small Q.
+    packed, tau = jnp.linalg.qr(gaussian, mode="raw")
+    q = jax.lax.linalg.householder_product(packed.mT, tau)
+    diagonal = jnp.diagonal(packed, axis1=-2, axis2=-1)[..., None, :]
     return q * jnp.where(diagonal < 0, -1, 1).astype(q.dtype)
 
 

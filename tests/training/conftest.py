@@ -3,6 +3,7 @@ import types
 import jax
 import jax.numpy as jnp
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 
 from condinit_jax.config import (
@@ -13,6 +14,7 @@ from condinit_jax.config import (
     ScheduleConfig,
 )
 from condinit_jax.training import Silent
+from condinit_jax.training.files import read_rows
 
 CLASSES, FEATURES, EVAL_SIZE = 4, 32, 50
 
@@ -181,3 +183,50 @@ def short_config(**fields):
 @pytest.fixture
 def run_config():
     return short_config
+
+
+TIMES = ("seconds", "images_per_second", "steps_per_second")
+
+
+def rows_of(workdir):
+    rows = read_rows(workdir / "metrics.jsonl")
+    return [{k: v for k, v in row.items() if k not in TIMES} for row in rows]
+
+
+def saved_arrays(workdir):
+    """Every array of the latest checkpoint, by name, read without knowing the run."""
+    handlers = {"state": ocp.PyTreeCheckpointHandler()}
+    with ocp.CheckpointManager(workdir / "checkpoints", item_handlers=handlers) as manager:
+        step = manager.latest_step()
+        as_numpy = jax.tree.map(
+            lambda _: ocp.RestoreArgs(restore_type=np.ndarray), manager.item_metadata(step).state
+        )
+        args = ocp.args.Composite(state=ocp.args.PyTreeRestore(restore_args=as_numpy))
+        restored = manager.restore(step, args=args)
+    leaves = jax.tree_util.tree_leaves_with_path(restored.state)
+    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
+
+
+def _assert_same_run(whole, resumed):
+    assert rows_of(whole) == rows_of(resumed)
+    expected, found = saved_arrays(whole), saved_arrays(resumed)
+    assert expected.keys() == found.keys()
+    for name in (".ema", ".opt_state", ".params", ".collections"):
+        assert any(name.strip(".") in key for key in expected), name
+    for name, array in expected.items():
+        np.testing.assert_array_equal(array, found[name], err_msg=name)
+
+
+@pytest.fixture(scope="session", name="rows_of")
+def _rows_of():
+    return rows_of
+
+
+@pytest.fixture(scope="session", name="saved_arrays")
+def _saved_arrays():
+    return saved_arrays
+
+
+@pytest.fixture(scope="session")
+def assert_same_run():
+    return _assert_same_run

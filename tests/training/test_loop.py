@@ -2,37 +2,13 @@ import contextlib
 import json
 import types
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-import orbax.checkpoint as ocp
 import pytest
 
 from condinit_jax.config import CheckpointConfig, MeshConfig, OptimizerConfig
 from condinit_jax.errors import UserError
 from condinit_jax.training import NonFiniteError, train
-from condinit_jax.training.files import read_rows
-
-TIMES = ("seconds", "images_per_second", "steps_per_second")
-
-
-def rows_of(workdir):
-    rows = read_rows(workdir / "metrics.jsonl")
-    return [{k: v for k, v in row.items() if k not in TIMES} for row in rows]
-
-
-def saved_arrays(workdir):
-    """Every array of the latest checkpoint, by name, read without knowing the run."""
-    handlers = {"state": ocp.PyTreeCheckpointHandler()}
-    with ocp.CheckpointManager(workdir / "checkpoints", item_handlers=handlers) as manager:
-        step = manager.latest_step()
-        as_numpy = jax.tree.map(
-            lambda _: ocp.RestoreArgs(restore_type=np.ndarray), manager.item_metadata(step).state
-        )
-        args = ocp.args.Composite(state=ocp.args.PyTreeRestore(restore_args=as_numpy))
-        restored = manager.restore(step, args=args)
-    leaves = jax.tree_util.tree_leaves_with_path(restored.state)
-    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
 
 
 def steps_kept(workdir):
@@ -54,7 +30,7 @@ def whole_run(tmp_path_factory):
     return get
 
 
-def test_a_run_leaves_its_files_and_its_result(fake_task, run_config, recorder, tmp_path):
+def test_a_run_leaves_its_files_and_its_result(fake_task, run_config, recorder, tmp_path, rows_of):
     result = train(run_config(), tmp_path, task=fake_task(), progress=recorder)
     assert {path.name for path in tmp_path.iterdir()} == {
         "checkpoints",
@@ -90,40 +66,32 @@ def test_training_learns(fake_task, run_config, tmp_path):
 # Before the first checkpoint, inside a log window, right at a checkpoint, on the last step.
 @pytest.mark.parametrize("stop", [3, 7, 8, 11])
 def test_a_stopped_and_resumed_run_ends_with_the_same_bits(
-    fake_task, run_config, whole_run, tmp_path, stop
+    fake_task, run_config, whole_run, tmp_path, stop, assert_same_run
 ):
     whole_result, whole = whole_run(fake_task(), run_config())
     with pytest.raises(RuntimeError, match="stopped by the test"):
         train(run_config(), tmp_path, task=fake_task(fail_at=stop))
     assert not (tmp_path / "result.json").exists()
     result = train(run_config(), tmp_path, task=fake_task())
-    _assert_same(whole, tmp_path)
+    assert_same_run(whole, tmp_path)
     assert result.best_step == whole_result.best_step
     assert steps_kept(tmp_path) == steps_kept(whole)
 
 
-def test_the_same_holds_on_a_sharded_mesh(fake_task, run_config, whole_run, tmp_path):
+def test_the_same_holds_on_a_sharded_mesh(
+    fake_task, run_config, whole_run, tmp_path, assert_same_run
+):
     config = run_config(mesh=MeshConfig(data=2, fsdp=4))
     _, whole = whole_run(fake_task(width=1024), config)
     with pytest.raises(RuntimeError):
         train(config, tmp_path, task=fake_task(width=1024, fail_at=6))
     train(config, tmp_path, task=fake_task(width=1024))
-    _assert_same(whole, tmp_path)
-
-
-def _assert_same(whole, resumed):
-    assert rows_of(whole) == rows_of(resumed)
-    expected, found = saved_arrays(whole), saved_arrays(resumed)
-    assert expected.keys() == found.keys()
-    for name in (".ema", ".opt_state", ".params", ".collections"):
-        assert any(name.strip(".") in key for key in expected), name
-    for name, array in expected.items():
-        np.testing.assert_array_equal(array, found[name], err_msg=name)
+    assert_same_run(whole, tmp_path)
 
 
 @pytest.mark.parametrize(("data", "fsdp"), [(8, 1), (2, 4), (1, 8)])
 def test_every_mesh_gives_the_curve_of_one_device(
-    fake_task, run_config, whole_run, tmp_path, data, fsdp
+    fake_task, run_config, whole_run, tmp_path, data, fsdp, rows_of
 ):
     one = train(run_config(), tmp_path / "one", task=fake_task(width=1024))
     config = run_config(mesh=MeshConfig(data=data, fsdp=fsdp))
@@ -143,7 +111,7 @@ def test_a_finished_run_says_so_and_gives_its_result(fake_task, run_config, reco
     assert (tmp_path / "metrics.jsonl").read_bytes() == before
 
 
-def test_a_changed_config_is_shown_and_recorded(fake_task, run_config, recorder, tmp_path):
+def test_a_changed_config_is_shown_and_recorded(fake_task, run_config, recorder, tmp_path, rows_of):
     train(run_config(), tmp_path, task=fake_task())
     config = run_config(steps=16, log_every=4)
     result = train(config, tmp_path, task=fake_task(), progress=recorder)
@@ -208,7 +176,7 @@ def test_a_relative_workdir_works(fake_task, run_config, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("spoil_at", "good"), [(9, 8), (8, 8), (1, None)])
 def test_nan_stops_the_run_and_keeps_the_last_good_checkpoint(
-    fake_task, run_config, tmp_path, spoil_at, good
+    fake_task, run_config, tmp_path, spoil_at, good, rows_of, saved_arrays
 ):
     task = fake_task(spoil_at=spoil_at)
     with pytest.raises(NonFiniteError) as error:

@@ -7,11 +7,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from condinit_jax.errors import UserError
 from condinit_jax.initializers._draw import Initializer
 from condinit_jax.initializers._flax_role import enclosing_role
 from condinit_jax.initializers._rectangular_identity import Layout, rectangular_identity
 from condinit_jax.initializers._semi_orthogonal import semi_orthogonal
-from condinit_jax.kernels import ROLES, Role
+from condinit_jax.kernels import ROLES, AttentionKernels, Role
 
 
 def conditioned(
@@ -56,6 +57,8 @@ def conditioned(
     References:
         Saratchandran and Lucey, Conditioned Initialization for Attention, ICLR 2026, section 3.
     """
+    if not isinstance(value, str):
+        raise ValueError("conditioned is a factory: write conditioned(), with parentheses")
     if value not in get_args(Layout):
         raise ValueError(f"value = {value!r}: must be one of {', '.join(get_args(Layout))}")
     if role is not None and role not in ROLES:
@@ -64,6 +67,11 @@ def conditioned(
     def init(
         key: Array, shape: Sequence[int], dtype: Any = jnp.float32, out_sharding: Any = None
     ) -> Array:
+        if isinstance(shape, AttentionKernels):
+            raise UserError(
+                "method: condinit_jax.conditioned() initialises one kernel; write "
+                "condinit_jax.methods.conditioned()"
+            )
         known_role, heads = _role_and_heads(role, num_heads)
         if known_role == "out":
             draw = out or jax.nn.initializers.lecun_normal()
@@ -71,7 +79,9 @@ def conditioned(
             draw = rectangular_identity(heads, value)
         else:
             draw = semi_orthogonal(heads)
-        return draw(key, shape, dtype, out_sharding)
+        # Initializers of three arguments, as Flax has long taken them, are welcome as `out`.
+        sharding = () if out_sharding is None else (out_sharding,)
+        return draw(key, shape, dtype, *sharding)
 
     return init
 
@@ -91,4 +101,4 @@ def _role_and_heads(role: Role | None, num_heads: int | None) -> tuple[Role, int
             "(for NNX: nnx.update(model, condinit_jax.reinitialize(nnx.state(model, nnx.Param), "
             "key, condinit_jax.methods.conditioned())))"
         )
-    return role or found.role, num_heads or found.num_heads
+    return role or found.role, found.num_heads if num_heads is None else num_heads

@@ -10,7 +10,8 @@ top and the attention module as its parent. It is the same under `jit`, `nn.rema
 release that changes it; the public alternative is `condinit_jax.reinitialize` after `init`.
 """
 
-from typing import NamedTuple
+import operator
+from typing import NamedTuple, SupportsIndex
 
 from flax.linen import module as linen_module
 
@@ -34,7 +35,9 @@ def enclosing_role() -> FlaxRole | None:
     stack = linen_module._context.module_stack
     layer = stack[-1] if stack else None
     num_heads = getattr(getattr(layer, "parent", None), "num_heads", None)
+    if layer is None or not isinstance(num_heads, SupportsIndex):
+        return None
     for role in ROLES:
-        if layer is not None and layer.name == role and isinstance(num_heads, int):
-            return FlaxRole(role, num_heads)
+        if layer.name == role:
+            return FlaxRole(role, operator.index(num_heads))
     return None

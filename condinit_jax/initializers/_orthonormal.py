@@ -5,20 +5,26 @@ R = U S V^T: the polar factor is U V^T itself, and the Q factor whose R factor h
 diagonal has the same law, since there is only one that no rotation changes.
 
 The result must not depend on how XLA splits the work over devices, or two runs of one seed would
-start from different kernels on different meshes. A sum that is split over devices is rounded
-differently, so the whole computation is declared indivisible: each device does all of it.
+start from different kernels on different meshes: a sum that is split over devices is rounded
+differently. So the whole computation, the Gaussian included, is declared indivisible: every device
+draws everything from the key, and no device waits for another.
 """
 
+import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import NamedSharding, PartitionSpec
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, UInt32
 
 Matrices = Float[Array, "matrices rows columns"]
+Batch = Float[Array, "batch matrices rows columns"]
+KeyData = UInt32[Array, "batch words"]
 
 # A Gaussian matrix has all its singular values within sqrt(rows) +- (sqrt(columns) + t) but with
 # probability 2 exp(-t^2/2) (Davidson and Szarek, 2001, theorem 2.13): below 1e-13 for t = 8.
@@ -44,11 +50,15 @@ def _orthonormal_columns(gaussian: Matrices) -> Matrices:
 
 
 def _positive_qr(gaussian: Matrices) -> Matrices:
-    # Of the R factor only the diagonal is wanted; the full one would cost as much as a small Q.
-    packed, tau = jnp.linalg.qr(gaussian, mode="raw")
-    q = jax.lax.linalg.householder_product(packed.mT, tau)
-    diagonal = jnp.diagonal(packed, axis1=-2, axis2=-1)[..., None, :]
-    return q * jnp.where(diagonal < 0, -1, 1).astype(q.dtype)
+    def one(matrix: Float[Array, "rows columns"]) -> Float[Array, "rows columns"]:
+        # Of the R factor only the diagonal is wanted; all of it would cost as much as a small Q.
+        packed, tau = jnp.linalg.qr(matrix, mode="raw")
+        q = jax.lax.linalg.householder_product(packed.mT, tau)
+        return q * jnp.where(jnp.diagonal(packed) < 0, -1, 1).astype(q.dtype)
+
+    # One by one: on CPUs, JAX's LAPACK kernels spread a batch over the threads that also run the
+    # (simulated) devices and wait for them, so that eight devices on two cores would wait forever.
+    return jax.lax.map(one, gaussian)
 
 
 def _polar(gaussian: Matrices) -> Matrices:
@@ -88,7 +98,7 @@ def _inverse_square_root(gram: Matrices, steps: int) -> Matrices:
 
 
 def _newton_schulz_factor(gram: Matrices) -> Matrices:
-    return 1.5 * jnp.eye(gram.shape[-1], dtype=gram.dtype) - 0.5 * gram
+    return 1.5 * jnp.eye(gram.shape[-1], dtype=gram.dtype)[None] - 0.5 * gram
 
 
 def _matmul(left: Matrices, right: Matrices) -> Matrices:
@@ -96,41 +106,67 @@ def _matmul(left: Matrices, right: Matrices) -> Matrices:
     return jnp.matmul(left, right, precision=jax.lax.Precision.HIGHEST)
 
 
-def _replicated(mesh: Any, arguments: Any, result: Any) -> Any:
-    everywhere = NamedSharding(mesh, PartitionSpec())
-    return mesh, _orthonormal_columns, everywhere, (everywhere,)
+@functools.cache
+def _indivisible(
+    shape: tuple[int, int, int], dtype: np.dtype, implementation: Any
+) -> Callable[[KeyData], Batch]:
+    """The draw of `orthonormal` for a batch of keys, as one operation to XLA and to `vmap`."""
+
+    def draw(data: KeyData) -> Batch:
+        def gaussian(one: Array) -> Matrices:
+            key = (
+                one
+                if implementation is None
+                else jax.random.wrap_key_data(one, impl=implementation)
+            )
+            return jax.random.normal(key, shape, dtype)
+
+        matrices = jax.vmap(gaussian)(data)
+        return _orthonormal_columns(matrices.reshape(-1, *shape[1:])).reshape(matrices.shape)
+
+    def everywhere(mesh: Any, arguments: Any, result: Any) -> Any:
+        return NamedSharding(mesh, PartitionSpec())
+
+    def partition(mesh: Any, arguments: Any, result: Any) -> Any:
+        whole = everywhere(mesh, arguments, result)
+        return mesh, draw, whole, (whole,)
+
+    whole_draw = custom_partitioning(draw)
+    whole_draw.def_partition(
+        partition=partition,
+        infer_sharding_from_operands=everywhere,
+        sharding_rule="b k -> b n i j",
+        need_replication_factors=("b", "k", "n", "i", "j"),
+        # Decoding fails on the shardings that XLA makes of a split H*d axis, and none is needed.
+        decode_shardings=False,
+    )
+
+    @jax.custom_batching.custom_vmap
+    def batchable(data: KeyData) -> Batch:
+        return whole_draw(data)
+
+    @batchable.def_vmap
+    def batch(size: int, batched: list[bool], data: Array) -> tuple[Array, bool]:
+        flat = batchable(data.reshape(-1, data.shape[-1]))
+        return flat.reshape(*data.shape[:-1], *shape), True
+
+    # Compiled as a whole also where a model is initialised outside jit, once per shape.
+    return jax.jit(batchable)
 
 
-_indivisible = custom_partitioning(_orthonormal_columns)
-_indivisible.def_partition(
-    partition=_replicated,
-    infer_sharding_from_operands=lambda mesh, arguments, result: NamedSharding(
-        mesh, PartitionSpec()
-    ),
-    sharding_rule="n i j -> n i j",
-    need_replication_factors=("n", "i", "j"),
-    # Decoding fails on the shardings that XLA makes of a split H*d axis, and none is needed.
-    decode_shardings=False,
-)
-
-
-@jax.custom_batching.custom_vmap
-def orthonormal_columns(gaussian: Matrices) -> Matrices:
-    """Turns Gaussian matrices into orthonormal columns, uniform over all such matrices.
+def orthonormal(key: Array, shape: tuple[int, int, int], dtype: Any) -> Matrices:
+    """Draws matrices with orthonormal columns, uniform over all such matrices.
 
     Args:
-        gaussian: independent standard normal entries, rows >= columns, float32 or float64.
+        key: one key, typed or raw.
+        shape: (matrices, rows, columns) with rows >= columns.
+        dtype: float32 or float64.
 
     Returns:
-        The same shape and dtype, with W^T W = I to a few units of rounding; the same bits on any
-        mesh of devices.
+        Matrices with W^T W = I to a few units of rounding; the same bits on any mesh of devices.
     """
-    return _indivisible(gaussian)
-
-
-@orthonormal_columns.def_vmap
-def _orthonormal_columns_of_batch(
-    size: int, batched: list[bool], gaussian: Float[Array, "batch matrices rows columns"]
-) -> tuple[Float[Array, "batch matrices rows columns"], bool]:
-    flat = gaussian.reshape(-1, *gaussian.shape[2:])
-    return orthonormal_columns(flat).reshape(gaussian.shape), True
+    typed = jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key)
+    data, implementation = key, None
+    if typed:
+        data, implementation = jax.random.key_data(key), jax.random.key_impl(key)
+    return _indivisible(shape, jnp.dtype(dtype), implementation)(data[None])[0]

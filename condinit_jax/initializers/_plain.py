@@ -12,6 +12,9 @@ from jaxtyping import Array
 
 from condinit_jax.initializers._draw import Initializer, initializer
 
+# Standard deviations at which a float32 normal ends, whose uniform has 23 bits.
+_FURTHEST = 5.4
+
 
 def truncated_normal(stddev: float = 0.02, lower: float = -2.0, upper: float = 2.0) -> Initializer:
     """The "truncated normal" of vision transformers: cut at absolute bounds, not at two sigma.
@@ -29,7 +32,8 @@ def truncated_normal(stddev: float = 0.02, lower: float = -2.0, upper: float = 2
         The initializer.
 
     Raises:
-        ValueError: if `stddev` is not positive or `lower` is not below `upper`.
+        ValueError: if `stddev` is not positive, `lower` is not below `upper`, or nothing is left
+            between them.
 
     Example:
         >>> kernel = truncated_normal(0.02)(jax.random.key(0), (256, 256))
@@ -42,11 +46,14 @@ def truncated_normal(stddev: float = 0.02, lower: float = -2.0, upper: float = 2
     _require_positive(stddev=stddev)
     if not lower < upper:
         raise ValueError(f"lower = {lower}, upper = {upper}: lower must be below upper")
+    if max(lower, -upper) >= _FURTHEST * stddev:
+        raise ValueError(f"lower = {lower}, upper = {upper}: leave nothing of stddev = {stddev}")
 
     def draw(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
-        return stddev * jax.random.truncated_normal(
-            key, lower / stddev, upper / stddev, shape, dtype
-        )
+        # Bounds further out round to infinity in the inverse error function, and one draw in
+        # 2^23 would land on them: a weight of -2 in a kernel of deviation 0.02.
+        low, high = max(lower / stddev, -_FURTHEST), min(upper / stddev, _FURTHEST)
+        return stddev * jax.random.truncated_normal(key, low, high, shape, dtype)
 
     return initializer(draw)
 
@@ -76,7 +83,7 @@ def xavier_uniform() -> Initializer:
     """Uniform entries of variance 2 / (inputs + outputs); also called Glorot uniform.
 
     Returns:
-        The initializer.
+        An initializer of (D, H*d), or (D, H, d) read as (D, H*d); not of convolutions.
 
     Example:
         >>> kernel = xavier_uniform()(jax.random.key(0), (64, 4, 16))
@@ -93,7 +100,7 @@ def xavier_normal() -> Initializer:
     """Normal entries of variance 2 / (inputs + outputs); also called Glorot normal.
 
     Returns:
-        The initializer.
+        An initializer of (D, H*d), or (D, H, d) read as (D, H*d); not of convolutions.
 
     References:
         Glorot and Bengio, 2010.
@@ -105,7 +112,7 @@ def he_uniform() -> Initializer:
     """Uniform entries of variance 2 / inputs; also called Kaiming uniform.
 
     Returns:
-        The initializer.
+        An initializer of (D, H*d), or (D, H, d) read as (D, H*d); not of convolutions.
 
     References:
         He et al., 2015, eq. 10.
@@ -117,7 +124,7 @@ def he_normal() -> Initializer:
     """Normal entries of variance 2 / inputs; also called Kaiming normal.
 
     Returns:
-        The initializer.
+        An initializer of (D, H*d), or (D, H, d) read as (D, H*d); not of convolutions.
 
     References:
         He et al., 2015, eq. 10.
@@ -129,7 +136,7 @@ def lecun_uniform() -> Initializer:
     """Uniform entries of variance 1 / inputs.
 
     Returns:
-        The initializer.
+        An initializer of (D, H*d), or (D, H, d) read as (D, H*d); not of convolutions.
 
     References:
         LeCun et al., Efficient BackProp, 1998, eq. 16.
@@ -144,7 +151,7 @@ def lecun_normal() -> Initializer:
     variance (`jax.nn.initializers.lecun_normal`).
 
     Returns:
-        The initializer.
+        An initializer of (D, H*d), or (D, H, d) read as (D, H*d); not of convolutions.
 
     References:
         LeCun et al., Efficient BackProp, 1998, eq. 16.
@@ -154,8 +161,11 @@ def lecun_normal() -> Initializer:
 
 def _scaled(fan: str, distribution: str, gain: float) -> Initializer:
     def draw(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
-        if len(shape) < 2:
-            raise ValueError(f"a kernel needs inputs and outputs; got shape {shape}")
+        if len(shape) not in (2, 3):
+            raise ValueError(
+                "a kernel of attention has shape (inputs, outputs) or (inputs, heads, head width); "
+                f"got {shape}"
+            )
         inputs, outputs = shape[0], math.prod(shape[1:])
         variance = gain / (inputs if fan == "fan_in" else (inputs + outputs) / 2)
         if distribution == "normal":

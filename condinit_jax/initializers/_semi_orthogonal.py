@@ -3,11 +3,10 @@
 import math
 from typing import Any
 
-import jax
 from jaxtyping import Array
 
 from condinit_jax.initializers._draw import Initializer, initializer
-from condinit_jax.initializers._orthonormal import orthonormal_columns
+from condinit_jax.initializers._orthonormal import orthonormal
 from condinit_jax.kernels import head_shape
 
 
@@ -43,7 +42,7 @@ def semi_orthogonal(num_heads: int = 1) -> Initializer:
     def draw(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
         width, heads, head_dim = head_shape(shape, num_heads)
         rows, columns = max(width, head_dim), min(width, head_dim)
-        frames = orthonormal_columns(jax.random.normal(key, (heads, rows, columns), dtype))
+        frames = orthonormal(key, (heads, rows, columns), dtype)
         # Heads come first in the draw, so that each is contiguous while it is worked on.
         axes = (1, 0, 2) if width >= head_dim else (2, 0, 1)
         return frames.transpose(axes).reshape(shape)

@@ -2,7 +2,7 @@
 
 A block is any node of the tree with `query`, `key` and `value` children that each hold a `kernel`,
 as Flax names them, and perhaps an `out` child. Because only names and shapes are read, one finder
-serves linen dictionaries, NNX states, boxed (`nn.Partitioned`) leaves and optimizer-shaped trees.
+serves linen dictionaries, flattened ones, NNX states and boxed (`nn.Partitioned`) leaves.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ class AttentionBlock:
 
     path: str
     layer_axes: tuple[int, ...]
-    shapes: dict[Role, tuple[int, ...]]
+    shapes: dict[Role, tuple[int, ...]] = dataclasses.field(hash=False)
 
     @property
     def layers(self) -> int:
@@ -78,8 +78,12 @@ def kernel_positions(leaves: Sequence[tuple[Any, Any]]) -> dict[str, dict[Role, 
     found: dict[str, dict[Role, int]] = defaultdict(dict)
     for index, (path, _) in enumerate(leaves):
         *parents, role, leaf = ["", "", *_names(path)]
-        if leaf == "kernel" and role in ROLES:
-            found["/".join(parents[2:])][role] = index
+        if leaf != "kernel" or role not in ROLES:
+            continue
+        block = "/".join(parents[2:])
+        if role in found[block]:
+            raise UserError(f"attention block {block!r}: stands twice in the parameter tree")
+        found[block][role] = index
     return {
         path: {role: roles[role] for role in ROLES if role in roles}
         for path, roles in found.items()
@@ -88,13 +92,15 @@ def kernel_positions(leaves: Sequence[tuple[Any, Any]]) -> dict[str, dict[Role, 
 
 
 def _names(path: Any) -> list[str]:
-    """The names along a leaf's path, without the attribute under which a box holds its array."""
-    names = [
-        str(getattr(part, "key", getattr(part, "name", getattr(part, "idx", part))))
-        for part in path
-    ]
-    if len(names) > 1 and names[-1] in ("value", "raw_value"):
-        names.pop()
+    """The names along a leaf's path; keys of flattened trees ("a/b" or tuples) are taken apart."""
+    # The last attribute of a box (`nn.Partitioned`, `nnx.Param`) is its array, not a name.
+    if len(path) > 1 and isinstance(path[-1], jax.tree_util.GetAttrKey):
+        path = path[:-1] if path[-1].name in ("value", "raw_value") else path
+    names: list[str] = []
+    for part in path:
+        key = getattr(part, "key", getattr(part, "name", getattr(part, "idx", part)))
+        for piece in key if isinstance(key, tuple) else (key,):
+            names += str(piece).split("/")
     return names
 
 
@@ -104,6 +110,8 @@ def selected(path: str, where: Where | None) -> bool:
         return True
     if callable(where):
         return bool(where(path))
+    if not isinstance(where, str):
+        raise UserError(f"where = {where!r}: must be a path prefix or a function of the path")
     prefix = where.strip("/")
     return not prefix or path == prefix or path.startswith(prefix + "/")
 
@@ -111,6 +119,8 @@ def selected(path: str, where: Where | None) -> bool:
 def describe(path: str, kernels: dict[Role, Any], num_heads: int | None) -> AttentionBlock:
     """The block's per-head shapes, checked against each other."""
     name = f"attention block {path!r}"
+    if num_heads is not None and _is_per_head(kernels, num_heads):
+        num_heads = None
     axes = 3 if num_heads is None else 2
     seen = ", ".join(f"{role} {tuple(kernel.shape)}" for role, kernel in kernels.items())
     layer_axes = {tuple(kernel.shape[: kernel.ndim - axes]) for kernel in kernels.values()}
@@ -124,10 +134,13 @@ def describe(path: str, kernels: dict[Role, Any], num_heads: int | None) -> Atte
     own = {role: tuple(kernel.shape[kernel.ndim - axes :]) for role, kernel in kernels.items()}
     shapes = own if num_heads is None else _unflatten(name, own, num_heads)
 
-    (_, heads, dim), (_, key_heads, key_dim) = shapes["query"], shapes["key"]
+    (width, heads, dim), (_, key_heads, key_dim) = shapes["query"], shapes["key"]
     (_, value_heads, value_dim), out = shapes["value"], shapes.get("out")
+    # Flat kernels of a scanned stack, (L, D, H*d), read as (D, H, d) would have fewer inputs than
+    # heads; nothing else about them is odd where there is no out kernel.
     fits = (
-        key_dim == dim
+        heads <= width
+        and key_dim == dim
         and value_heads == key_heads
         and heads % key_heads == 0
         and (out is None or out[:2] == (heads, value_dim))
@@ -139,6 +152,31 @@ def describe(path: str, kernels: dict[Role, Any], num_heads: int | None) -> Atte
             + ("; flat kernels need num_heads=H" if num_heads is None else "")
         )
     return AttentionBlock(path, layer_axes.pop(), shapes)
+
+
+def _is_per_head(kernels: dict[Role, Any], num_heads: int) -> bool:
+    """Whether kernels are (D, H, d) already, though a head count was given."""
+    shapes = [kernels[role].shape for role in _INPUTS]
+    if any(len(shape) < 3 for shape in shapes):
+        return False
+    (*_, heads, dim), *others = shapes
+    return heads == num_heads and all(
+        shape[-1] == dim and num_heads % shape[-2] == 0 for shape in others
+    )
+
+
+def refuse_what_is_no_parameter(path: str, kernels: dict[Role, Any]) -> None:
+    """Raises for moments, which look like parameters, and for shapes without values."""
+    if set(path.split("/")) & {"opt_state", "mu", "nu", "trace"}:
+        raise UserError(
+            f"attention block {path!r}: belongs to an optimizer's state; pass the parameters "
+            "alone, or choose them with where="
+        )
+    if any(isinstance(kernel, jax.ShapeDtypeStruct) for kernel in kernels.values()):
+        raise UserError(
+            f"attention block {path!r}: has shapes and no values; write jax.eval_shape(lambda p: "
+            "reinitialize(p, key, method), shapes)"
+        )
 
 
 def _unflatten(
@@ -164,8 +202,8 @@ def nothing_found(
     if found:
         listed = ", ".join(repr(path) for path in found)
         return f"where = {where!r} selects none of the attention blocks: {listed}"
-    parents = sorted({"/".join(_names(path)[:-1]) for path, _ in leaves})
+    paths = ", ".join(repr("/".join(_names(path))) for path, _ in leaves)
     return (
         "no attention block in the parameter tree: none of its nodes has query, key and value "
-        "children with a kernel each; it holds " + (", ".join(map(repr, parents)) or "nothing")
+        f"children with a kernel each; its leaves are {paths or 'none'}"
     )

@@ -1,5 +1,6 @@
 """Rewriting the attention kernels of a parameter tree."""
 
+import functools
 import hashlib
 import logging
 from collections import defaultdict
@@ -8,6 +9,7 @@ from typing import Any, TypeVar, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import PartitionSpec
 from jaxtyping import Array
 
 from condinit_jax.errors import UserError
@@ -19,10 +21,12 @@ from condinit_jax.surgery._blocks import (
     describe,
     kernel_positions,
     nothing_found,
+    refuse_what_is_no_parameter,
     selected,
 )
 
 Params = TypeVar("Params")
+OneKernel = tuple[Role, tuple[int, ...], Any]
 
 _log = logging.getLogger("condinit_jax.surgery")
 
@@ -44,11 +48,12 @@ def reinitialize(
     `attention_blocks` lists them.
 
     A block's key comes from `key` and its path alone, so that a kernel does not depend on which
-    other blocks are there or chosen, and no two blocks, layers or kernels share a draw.
+    other blocks are there or chosen, and no two blocks, layers or kernels share a draw. A kernel
+    that is sharded stays sharded as it was.
 
     Args:
-        params: the tree; every kernel (D, H, d), out kernels (H, d, D), both with any number of
-            leading layer axes.
+        params: the parameters alone, without an optimizer's state; every kernel (D, H, d), out
+            kernels (H, d, D), both with any number of leading layer axes.
         key: a key from `jax.random.key`.
         method: a pure function `(key, kernels) -> kernels`.
         where: a path prefix or a predicate of the path; None takes every block.
@@ -61,8 +66,8 @@ def reinitialize(
 
     Raises:
         UserError: if no block is found or `where` selects none (the message lists the paths that
-            were looked at), or if a block's kernels do not fit each other.
-        ValueError: if the method changes a shape or dtype.
+            were looked at), if a block's kernels do not fit each other, or if a block stands in an
+            optimizer's state, or if the method changes a shape or dtype.
 
     Example:
         >>> import flax.linen as nn, condinit_jax
@@ -81,7 +86,8 @@ def reinitialize(
         ...     num_heads=4, in_features=64, decode=False, rngs=nnx.Rngs(0)
         ... )
         >>> method = condinit_jax.methods.conditioned()
-        >>> nnx.update(model, reinitialize(nnx.state(model), jax.random.key(1), method))
+        >>> state = nnx.state(model, nnx.Param)
+        >>> nnx.update(model, reinitialize(state, jax.random.key(1), method))
     """
     leaves, structure = jax.tree_util.tree_flatten_with_path(params)
     found = kernel_positions(leaves)
@@ -89,11 +95,12 @@ def reinitialize(
     if not chosen:
         raise UserError(nothing_found(leaves, found, where))
 
-    blocks = {
-        path: describe(path, {role: leaves[i][1] for role, i in positions.items()}, num_heads)
-        for path, positions in chosen.items()
-    }
     values = [leaf for _, leaf in leaves]
+    blocks = {}
+    for path, positions in chosen.items():
+        kernels = {role: values[index] for role, index in positions.items()}
+        refuse_what_is_no_parameter(path, kernels)
+        blocks[path] = describe(path, kernels, num_heads)
     for paths in _alike(blocks, values, chosen):
         _rewrite_group(values, [(blocks[path], chosen[path]) for path in paths], key, method)
 
@@ -113,26 +120,12 @@ def _rewrite_group(
 ) -> None:
     """Rewrites, in `values`, blocks of the same shapes together, so that they compile as one."""
     shapes = group[0][0].shapes
-    dtypes = {role: values[index].dtype for role, index in group[0][1].items()}
-    touched = _touched(
-        method,
-        _kernels({role: jax.ShapeDtypeStruct(shapes[role], dtypes[role]) for role in shapes}),
-    )
-
-    # Kernels that the method does not look at are dropped by jit, not copied.
-    @jax.jit
-    def draw(keys: Array, kernels: list[dict[Role, Array]]) -> tuple[Array, ...]:
-        def stack(role: Role) -> Array:
-            return jnp.concatenate([block[role].reshape(-1, *shapes[role]) for block in kernels])
-
-        stacked = _kernels({role: stack(role) for role in shapes})
-        return jax.lax.map(
-            lambda layer: tuple(getattr(method(*layer), role) for role in touched), (keys, stacked)
-        )
-
-    keys = _layer_keys(key, [block for block, _ in group])
-    kernels = [{role: values[index] for role, index in found.items()} for _, found in group]
-    drawn = draw(keys, kernels)
+    dtypes = {role: jnp.dtype(values[index].dtype) for role, index in group[0][1].items()}
+    one_layer = tuple((role, shapes[role], dtypes[role]) for role in shapes)
+    read, touched = _use(method, one_layer)
+    kernels = [{role: values[found[role]] for role in read} for _, found in group]
+    words = _words([block for block, _ in group])
+    drawn = _draw(key, words, kernels, method=method, one_layer=one_layer, touched=touched)
     for role, layers in zip(touched, drawn, strict=True):
         start = 0
         for block, found in group:
@@ -142,65 +135,130 @@ def _rewrite_group(
             start += block.layers
 
 
-def _kernels(by_role: dict[Role, Any]) -> AttentionKernels:
-    return AttentionKernels(**cast(dict[str, Any], by_role))
+@functools.partial(jax.jit, static_argnames=("method", "one_layer", "touched"))
+def _draw(
+    key: Array,
+    words: Array,
+    kernels: list[dict[Role, Array]],
+    *,
+    method: Method,
+    one_layer: tuple[OneKernel, ...],
+    touched: tuple[Role, ...],
+) -> tuple[Array, ...]:
+    """The touched kernels of all layers of a group, stacked; one loop, however many layers."""
+
+    def stack(role: Role, shape: tuple[int, ...]) -> Array:
+        return jnp.concatenate([_whole(block[role]).reshape(-1, *shape) for block in kernels])
+
+    stacked = {role: stack(role, shape) for role, shape, _ in one_layer if role in kernels[0]}
+
+    def layer(inputs: tuple[Array, dict[Role, Array]]) -> tuple[Array, ...]:
+        layer_words, given = inputs
+        # What the method does not read need not be stacked, moved or kept whole: zeros stand in.
+        block = {
+            role: given[role] if role in given else jnp.zeros(shape, dtype)
+            for role, shape, dtype in one_layer
+        }
+        new = method(_fold_in_all(key, layer_words), _kernels(block))
+        return tuple(getattr(new, role) for role in touched)
+
+    return jax.lax.map(layer, (words, stacked))
 
 
-def _placed_as(old: Any, new: Array) -> Array:
-    # Outside jit a sharded kernel stays sharded as it was; inside, the jit's shardings decide.
-    if isinstance(old, jax.Array) and not isinstance(old, jax.core.Tracer) and old.committed:
-        return jax.device_put(new, old.sharding)
-    return new
+def _use(
+    method: Method, one_layer: tuple[OneKernel, ...]
+) -> tuple[tuple[Role, ...], tuple[Role, ...]]:
+    """The roles whose kernels a method reads, and those it rewrites.
 
-
-def _touched(method: Method, one_layer: AttentionKernels) -> tuple[Role, ...]:
-    """The roles that a method rewrites: those it does not hand back as they came."""
+    A kernel that the method hands back as it came is not rewritten.
+    """
     touched: list[Role] = []
 
-    def probe(key: Array, kernels: AttentionKernels) -> None:
+    def probe(key: Array, kernels: AttentionKernels) -> list[Array]:
         new = method(key, kernels)
+        if not isinstance(new, AttentionKernels):
+            raise UserError(
+                f"method: must give AttentionKernels, as those of condinit_jax.methods do; "
+                f"{method!r} gave {type(new).__name__}"
+            )
         for role in ROLES:
             before, after = getattr(kernels, role), getattr(new, role)
             if after is before:
                 continue
             if before is None or (after.shape, after.dtype) != (before.shape, before.dtype):
-                raise ValueError(
-                    f"the method turned the {role} kernel {before} into {after}; it must keep "
-                    "shape and dtype"
+                raise UserError(
+                    f"method: turned the {role} kernel {before} into {after}; it must keep shape "
+                    "and dtype"
                 )
             touched.append(role)
+        return [getattr(new, role) for role in touched]
 
-    jax.eval_shape(probe, jax.random.key(0), one_layer)
-    return tuple(touched)
+    structs = {role: jax.ShapeDtypeStruct(shape, dtype) for role, shape, dtype in one_layer}
+    jaxpr = jax.make_jaxpr(probe)(jax.random.key(0), _kernels(structs)).jaxpr
+    used = {id(v) for equation in jaxpr.eqns for v in equation.invars}
+    used |= {id(v) for v in jaxpr.outvars}
+    inputs = zip(structs, jaxpr.invars[1:], strict=True)
+    return tuple(role for role, variable in inputs if id(variable) in used), tuple(touched)
+
+
+def _kernels(by_role: dict[Role, Any]) -> AttentionKernels:
+    ordered = {role: by_role[role] for role in ROLES if role in by_role}
+    return AttentionKernels(**cast(dict[str, Any], ordered))
+
+
+def _explicit_sharding(leaf: Any) -> Any:
+    """The sharding in a traced array's type, where an explicit mesh gives it one."""
+    if not isinstance(leaf, jax.core.Tracer):
+        return None
+    sharding = jax.typeof(leaf).sharding
+    return sharding if sharding.mesh.are_all_axes_explicit else None
+
+
+def _whole(kernel: Array) -> Array:
+    """A kernel that can be cut and stacked along any axis."""
+    sharding = _explicit_sharding(kernel)
+    return kernel if sharding is None else jax.sharding.reshard(kernel, PartitionSpec())
+
+
+def _placed_as(old: Any, new: Array) -> Array:
+    """The new kernel where the old one was; inside a jit with automatic meshes the jit decides."""
+    if sharding := _explicit_sharding(old):
+        return jax.sharding.reshard(new, sharding)
+    if isinstance(old, jax.Array) and not isinstance(old, jax.core.Tracer) and old.committed:
+        return jax.device_put(new, old.sharding)
+    return new
 
 
 def _alike(
     blocks: dict[str, AttentionBlock], values: list[Any], chosen: dict[str, dict[Role, int]]
 ) -> list[list[str]]:
-    """Paths grouped by the shapes and dtypes of their kernels."""
+    """Paths grouped by the shapes, dtypes and devices of their kernels."""
     groups = defaultdict(list)
     for path, block in blocks.items():
-        dtypes = {role: jnp.dtype(values[index].dtype) for role, index in chosen[path].items()}
-        groups[tuple((role, block.shapes[role], dtypes[role]) for role in block.shapes)].append(
-            path
-        )
+        kernels = {role: values[index] for role, index in chosen[path].items()}
+        groups[
+            tuple((r, block.shapes[r], jnp.dtype(k.dtype), _devices(k)) for r, k in kernels.items())
+        ].append(path)
     return list(groups.values())
 
 
-def _layer_keys(key: Array, blocks: list[AttentionBlock]) -> Array:
-    """A key for every layer of every block, from its path and its place in the stack alone."""
-    data = [
+def _devices(leaf: Any) -> frozenset[jax.Device] | None:
+    concrete = isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer)
+    return frozenset(leaf.devices()) if concrete else None
+
+
+def _words(blocks: list[AttentionBlock]) -> Array:
+    """Three words for every layer of every block, from its path and its place in the stack."""
+    words = [
         (int.from_bytes(digest[:4], "big"), int.from_bytes(digest[4:8], "big"), layer)
         for block in blocks
         for digest in [hashlib.sha256(block.path.encode()).digest()]
         for layer in range(block.layers)
     ]
+    return jnp.asarray(np.array(words, np.uint32))
 
-    # All at once: a program with one fold_in per layer compiles in time that grows with them.
-    def fold(words: Array) -> Array:
-        folded = key
-        for word in words:
-            folded = jax.random.fold_in(folded, word)
-        return folded
 
-    return jax.vmap(fold)(jnp.asarray(np.array(data, np.uint32)))
+def _fold_in_all(key: Array, words: Array) -> Array:
+    for word in words:
+        key = jax.random.fold_in(key, word)
+    return key

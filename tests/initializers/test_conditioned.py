@@ -61,6 +61,25 @@ def test_the_out_kernel_can_be_given_either_way():
     assert not params["out"]["kernel"].any()
 
 
+def test_an_out_initializer_of_three_arguments_is_welcome():
+    def init(key, shape, dtype=jnp.float32):
+        return jnp.full(shape, 3, dtype)
+
+    params = attention_params(kernel_init=cj.conditioned(out=init))
+    assert (params["out"]["kernel"] == 3).all()
+
+
+def test_head_counts_may_be_numpy_integers():
+    layer = nn.MultiHeadDotProductAttention(np.int64(HEADS), kernel_init=cj.conditioned())
+    params = layer.init(jax.random.key(0), jnp.ones((1, 5, WIDTH)))["params"]
+    assert_semi_orthogonal(params["query"]["kernel"])
+
+
+def test_forgotten_parentheses_are_named():
+    with pytest.raises(ValueError, match=r"write conditioned\(\), with parentheses"):
+        attention_params(kernel_init=cj.conditioned)
+
+
 def test_the_out_kernel_keeps_full_rank():
     out = attention_params(kernel_init=cj.conditioned())["out"]["kernel"]
     assert np.linalg.matrix_rank(out.reshape(WIDTH, WIDTH)) == WIDTH

@@ -122,6 +122,14 @@ def test_explicit_out_sharding_is_followed(name):
 
 
 @every_factory
+@every_shape
+def test_strict_promotion_of_ranks_and_dtypes_is_respected(name, shape):
+    with jax.numpy_rank_promotion("raise"), jax.numpy_dtype_promotion("strict"):
+        kernel = FACTORIES[name]()(jax.random.key(0), shape, jnp.bfloat16)
+    assert kernel.dtype == jnp.bfloat16
+
+
+@every_factory
 def test_integer_kernels_are_refused(name):
     with pytest.raises(ValueError, match="int32"):
         FACTORIES[name]()(jax.random.key(0), SHAPES[0], jnp.int32)

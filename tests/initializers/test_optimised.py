@@ -20,6 +20,16 @@ for shape in [(768, 12 * 64), (96, 12 * 8)]:
     for spec in [P("a"), P(None, "b"), P(("a", "b")), P("a", "b")]:
         sharded = jax.jit(draw, out_shardings=NamedSharding(mesh, spec))(jax.random.key(0))
         assert np.array_equal(sharded, plain), (shape, spec)
+
+kernel = {"kernel": np.zeros((3, 768, 12, 64), np.float32)}
+kernels = {role: kernel for role in ("query", "key", "value")}
+for method in (cj.methods.conditioned(), cj.methods.truncated_normal()):
+    rewrite = lambda key: cj.reinitialize(kernels, key, method)
+    plain = jax.jit(rewrite)(jax.random.key(0))
+    for spec in [P(None, "a"), P(None, None, "b"), P(None, ("a", "b")), P(None, "a", "b")]:
+        shardings = jax.tree.map(lambda _: NamedSharding(mesh, spec), kernels)
+        sharded = jax.jit(rewrite, out_shardings=shardings)(jax.random.key(0))
+        jax.tree.map(np.testing.assert_array_equal, sharded, plain)
 print("same bits")
 """
 

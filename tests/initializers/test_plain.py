@@ -41,6 +41,14 @@ def test_truncated_normal_is_not_the_one_of_jax():
     assert float(cj.truncated_normal(0.02)(key, SHAPE).std()) > 0.0199
 
 
+@pytest.mark.slow
+def test_far_bounds_put_no_weight_on_themselves():
+    """One draw in 2^23 would be -2.0, a hundred deviations out, without the cap on the bounds."""
+    init = jax.jit(lambda key: jnp.abs(cj.truncated_normal(0.02)(key, (2**12, 2**11))).max())
+    largest = max(float(init(key)) for key in jax.random.split(jax.random.key(0), 8))
+    assert 0.09 < largest < 0.11
+
+
 def test_truncation_is_at_absolute_bounds():
     kernel = cj.truncated_normal(2.0, -1.0, 3.0)(jax.random.key(0), SHAPE)
     assert -1.0 <= float(kernel.min()) < -0.99
@@ -62,7 +70,9 @@ def test_fans_do_not_depend_on_the_layout(name):
         (lambda: cj.normal(0.0), "stddev = 0.0: must be positive"),
         (lambda: cj.truncated_normal(-1.0), "stddev = -1.0: must be positive"),
         (lambda: cj.truncated_normal(1.0, 2.0, 2.0), "lower must be below upper"),
-        (lambda: cj.he_normal()(jax.random.key(0), (5,)), r"got shape \(5,\)"),
+        (lambda: cj.truncated_normal(0.1, 1.0, 2.0), "leave nothing of stddev = 0.1"),
+        (lambda: cj.he_normal()(jax.random.key(0), (5,)), r"got \(5,\)"),
+        (lambda: cj.he_normal()(jax.random.key(0), (3, 3, 8, 8)), r"got \(3, 3, 8, 8\)"),
     ],
 )
 def test_impossible_arguments_are_named(make, message):

@@ -58,12 +58,19 @@ def test_any_shape_and_key_is_semi_orthogonal(width, num_heads, head_dim, seed):
 
 
 def test_the_product_path_gives_the_papers_u_v_transposed():
-    gaussian = np.asarray(jax.random.normal(jax.random.key(0), (3, 768, 64)))
-    u, _, vt = np.linalg.svd(gaussian.astype(np.float64), full_matrices=False)
+    key, shape = jax.random.key(0), (3, 768, 64)
+    gaussian = np.asarray(jax.random.normal(key, shape), np.float64)
+    u, _, vt = np.linalg.svd(gaussian, full_matrices=False)
     assert _orthonormal.is_well_conditioned(768, 64)
-    np.testing.assert_allclose(
-        _orthonormal.orthonormal_columns(jnp.asarray(gaussian)), u @ vt, atol=2e-6
-    )
+    np.testing.assert_allclose(_orthonormal.orthonormal(key, shape, "float32"), u @ vt, atol=2e-6)
+
+
+def test_raw_keys_and_other_generators_draw_too():
+    typed = semi_orthogonal()(jax.random.key(5), (32, 8))
+    np.testing.assert_array_equal(semi_orthogonal()(jax.random.PRNGKey(5), (32, 8)), typed)
+    other = semi_orthogonal()(jax.random.key(5, impl="rbg"), (32, 8))
+    assert orthogonality_error(other, 1) < 5e-6
+    assert np.abs(other - typed).max() > 0.1
 
 
 def test_the_product_path_is_taken_only_where_a_gaussian_is_well_conditioned():

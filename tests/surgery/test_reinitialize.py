@@ -3,6 +3,7 @@
 import functools
 import logging
 
+import flax
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -143,7 +144,7 @@ def test_nnx_state_by_the_documented_one_liner():
         )
 
     model, untouched = build(), build()
-    nnx.update(model, cj.reinitialize(nnx.state(model), KEY, methods.conditioned()))
+    nnx.update(model, cj.reinitialize(nnx.state(model, nnx.Param), KEY, methods.conditioned()))
     assert_conditioned(
         {role: {"kernel": getattr(model, role).kernel[...]} for role in ("query", "key", "value")}
     )
@@ -155,7 +156,7 @@ def test_nnx_grouped_queries():
     model = nnx.MultiHeadAttention(
         num_heads=4, num_kv_heads=2, in_features=32, decode=False, rngs=nnx.Rngs(0)
     )
-    nnx.update(model, cj.reinitialize(nnx.state(model), KEY, methods.conditioned()))
+    nnx.update(model, cj.reinitialize(nnx.state(model, nnx.Param), KEY, methods.conditioned()))
     assert model.key.kernel.shape == (32, 2, 8)
     assert_conditioned(
         {role: {"kernel": getattr(model, role).kernel[...]} for role in ("query", "key", "value")}
@@ -292,6 +293,107 @@ def test_many_separate_layers_compile_as_one():
     assert program(12).count("lapack") == program(1).count("lapack") > 0
 
 
+def explicit(params, spec, size=8):
+    mesh = jax.make_mesh((size,), ("a",), axis_types=(jax.sharding.AxisType.Explicit,))
+    sharding = NamedSharding(mesh, spec)
+    return mesh, jax.tree.map(lambda leaf: jax.device_put(leaf, sharding), params)
+
+
+@pytest.mark.parametrize(
+    ("shape", "spec", "num_heads"),
+    [
+        ((8, 16, 2, 8), P("a"), None),
+        ((48, 4, 12), P("a"), None),
+        ((2, 16, 8, 2), P(None, None, "a"), None),
+        ((16, 64), P(None, "a"), 4),
+    ],
+    ids=["layers", "width", "heads", "flat"],
+)
+@pytest.mark.parametrize("inside_jit", [False, True])
+@pytest.mark.parametrize("reads", [False, True])
+def test_explicit_meshes_keep_their_shardings(shape, spec, num_heads, inside_jit, reads):
+    def halved(key, kernels):
+        return kernels._replace(query=kernels.query / 2)
+
+    kernels = {role: {"kernel": jnp.ones(shape)} for role in ("query", "key", "value")}
+    mesh, placed = explicit({"attention": kernels}, spec)
+    method = halved if reads else methods.conditioned()
+
+    def rewrite(params):
+        return cj.reinitialize(params, KEY, method, num_heads=num_heads)
+
+    with jax.set_mesh(mesh):
+        new = (jax.jit(rewrite) if inside_jit else rewrite)(placed)
+    query = new["attention"]["query"]["kernel"]
+    expected = placed["attention"]["query"]["kernel"].sharding
+    assert query.sharding.is_equivalent_to(expected, query.ndim)
+    plain = rewrite({"attention": kernels})["attention"]["query"]["kernel"]
+    np.testing.assert_allclose(query, plain, atol=1e-6)
+
+
+def test_a_second_call_compiles_nothing():
+    params, method = one_layer(), methods.conditioned()
+    cj.reinitialize(params, KEY, method)
+    with jax.log_compiles(), pytest.MonkeyPatch.context() as patch:
+        compiled = []
+        patch.setattr(
+            "jax._src.compiler.compile_or_get_cached", lambda *a, **k: compiled.append(a) or 1 / 0
+        )
+        cj.reinitialize(params, jax.random.key(8), method)
+    assert not compiled
+
+
+def test_the_state_of_an_optimizer_is_refused():
+    params = {"params": one_layer(), "opt_state": {"mu": one_layer()}}
+    with pytest.raises(ValueError, match=r"'opt_state/mu/attention'.*pass the parameters alone"):
+        cj.reinitialize(params, KEY, methods.conditioned())
+    new = cj.reinitialize(params, KEY, methods.conditioned(), where="params")
+    assert_conditioned(new["params"]["attention"])
+
+
+def test_shapes_without_values_are_refused_with_what_to_write():
+    shapes = jax.eval_shape(lambda: one_layer())
+    with pytest.raises(ValueError, match=r"write jax\.eval_shape"):
+        cj.reinitialize(shapes, KEY, methods.conditioned())
+    assert cj.attention_blocks(shapes)[0].path == "attention"
+
+
+@pytest.mark.parametrize("separator", ["/", None])
+def test_flattened_trees_are_the_same_blocks(separator):
+    flat = flax.traverse_util.flatten_dict(one_layer(), sep=separator)
+    new = flax.traverse_util.unflatten_dict(
+        cj.reinitialize(flat, KEY, methods.conditioned()), sep=separator
+    )
+    expected = cj.reinitialize(one_layer(), KEY, methods.conditioned())
+    jax.tree.map(np.testing.assert_array_equal, new, expected)
+
+
+def test_a_block_that_stands_twice_is_refused():
+    block = one_layer()["attention"]
+    with pytest.raises(ValueError, match="'a/b': stands twice"):
+        cj.reinitialize({"a/b": block, "a": {"b": block}}, KEY, methods.conditioned())
+
+
+def test_a_head_count_given_for_flax_kernels_changes_nothing():
+    kernels = {role: one_layer()["attention"][role] for role in ("query", "key", "value")}
+    new = cj.reinitialize({"attention": kernels}, KEY, methods.conditioned(), num_heads=HEADS)
+    assert_conditioned(new["attention"])
+
+
+@pytest.mark.parametrize(
+    ("method", "where", "message"),
+    [
+        (cj.conditioned(), None, r"write condinit_jax\.methods\.conditioned\(\)"),
+        (methods.conditioned, None, "with parentheses"),
+        (lambda key, kernels: kernels.query, None, "must give AttentionKernels"),
+        (methods.conditioned(), ["layer_0"], "where = .*a path prefix or a function"),
+    ],
+)
+def test_common_slips_are_named(method, where, message):
+    with pytest.raises(ValueError, match=message):
+        cj.reinitialize(one_layer(), KEY, method, where=where)
+
+
 def test_a_tree_without_attention_fails_with_the_paths_it_looked_at():
     with pytest.raises(ValueError, match="no attention block") as error:
         cj.reinitialize(
@@ -319,6 +421,7 @@ def shapes(query, key, value, out=None):
         (shapes((8, 4, 2), (8, 4, 2), (8, 4, 2), (2, 4, 8)), None, "do not fit"),
         (shapes((3, 8, 4, 2), (8, 4, 2), (8, 4, 2)), None, "same leading layer axes"),
         (shapes((3, 8, 8), (3, 8, 8), (3, 8, 8), (3, 8, 8)), None, "flat kernels need num_heads=H"),
+        (shapes((3, 8, 8), (3, 8, 8), (3, 8, 8)), None, "flat kernels need num_heads=H"),
         (shapes((8, 8), (8, 8), (8, 8)), 3, "num_heads = 3"),
     ],
 )

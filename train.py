@@ -2,6 +2,7 @@
 
 import argparse
 import difflib
+import itertools
 import os
 import sys
 import time
@@ -110,11 +111,20 @@ def _arguments(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     if left:
         flag = left[0].partition("=")[0]
         known = ["--config", "--workdir", "--help-config", "--distributed", "--debug", "--help"]
-        near = difflib.get_close_matches(flag.partition(".")[0], known, 1)
+        near = _field_flags(flag) or difflib.get_close_matches(flag.partition(".")[0], known, 1)
         parser.error(
             f"{left[0]}: unknown argument" + (f"; did you mean {near[0]}?" if near else "")
         )
     return flags, assignments
+
+
+def _field_flags(flag: str) -> list[str]:
+    """The flag of the config's field that an unknown flag names, or none."""
+    # Takes seconds, as JAX does: only for a command line that is refused anyway.
+    from condinit_jax.config import find_field
+
+    path = find_field(flag.lstrip("-").replace("-", "_"))
+    return [f"--config.{path}"] if path else []
 
 
 def _join_cluster(asked: bool) -> bool:
@@ -151,10 +161,25 @@ def _workdir(given: str | None, recipe: str, several: bool) -> Path:
     if "://" in (given or ""):
         raise UserError(f"--workdir = {given!r}: {right}")
     try:
-        workdir.mkdir(parents=True, exist_ok=given is not None)
+        if given is None:
+            workdir.parent.mkdir(parents=True, exist_ok=True)
+            return _fresh(workdir)
+        workdir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"--workdir = {str(workdir)!r}: {right} ({error.strerror})") from error
     return workdir
+
+
+def _fresh(directory: Path) -> Path:
+    """Make the directory, or the first of DIRECTORY-2, DIRECTORY-3, ... that nobody has made."""
+    for number in itertools.count(1):
+        candidate = directory if number == 1 else Path(f"{directory}-{number}")
+        try:
+            candidate.mkdir()
+        except FileExistsError:
+            continue
+        return candidate
+    raise AssertionError("unreachable")
 
 
 if __name__ == "__main__":

@@ -61,7 +61,6 @@ def table(results: dict[str, list[Result]]) -> str:
         "at the end, %",
         "training loss at the end",
         f"share of the steps to the same seed's final {BASELINE} accuracy",
-        "seconds a run",
     ]
     lines = [f"| {' | '.join(titles)} |", f"|{'---|' * len(titles)}"]
     for method, runs in results.items():
@@ -79,7 +78,6 @@ def table(results: dict[str, list[Result]]) -> str:
                 "never" if step is None else f"{100 * step / run.steps:.0f} %"
                 for step, run in zip(reached, runs, strict=True)
             ),
-            f"{statistics.median(run.seconds for run in runs):.0f}",
         ]
         lines.append(f"| {' | '.join(cells)} |")
     seeds = len(results[BASELINE])

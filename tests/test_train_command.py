@@ -50,6 +50,10 @@ def trained(monkeypatch, tmp_path):
          "see --help"),
         (["configs/vit.py"], "configs/vit.py: unknown argument; did you mean --config?; "
          "see --help"),
+        (["--steps=20"], "--steps=20: unknown argument; did you mean --config.steps?; see --help"),
+        (["--batch-size", "8"], "--batch-size: unknown argument; did you mean "
+         "--config.batch_size?; see --help"),
+        (["--lr=1"], "--lr=1: unknown argument; did you mean --config.optimizer.lr?; see --help"),
         (["--workdir"], "argument --workdir: expected one argument; see --help"),
         (["--work", "x"], "--work: unknown argument; did you mean --workdir?; see --help"),
         (["--config", "configs/vti.py"], "configs/vti.py: no such config file; there are "
@@ -105,6 +109,24 @@ def test_without_arguments_the_default_recipe_trains_in_a_fresh_directory(comman
     assert workdir.name.startswith("vit-2")
     assert workdir.is_dir()
     assert capsys.readouterr().out == f"workdir: {workdir}\n"
+
+
+def test_starts_in_the_same_second_get_directories_of_their_own(command, trained, monkeypatch):
+    monkeypatch.setattr(time, "strftime", lambda text: "now")
+    for _ in range(3):
+        assert command() == 0
+    assert [workdir.name for _, workdir in trained] == ["vit-now", "vit-now-2", "vit-now-3"]
+
+
+def test_a_file_called_runs_is_a_mistake(command, trained, capsys):
+    Path("runs").touch()
+    assert command() == 2
+    assert "must be a directory on a file system" in capsys.readouterr().err
+
+
+def test_the_first_run_of_a_newcomer_may_be_shorter_than_the_warm_up(command, trained):
+    assert command("--config.steps=20") == 0
+    assert trained[0][0].steps == 20
 
 
 def test_the_fresh_directory_is_named_after_the_recipe_and_its_argument(command, trained):

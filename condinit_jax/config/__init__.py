@@ -19,6 +19,7 @@ from condinit_jax.config._fields import (
 )
 from condinit_jax.config._parse import default, parse, to_dict
 from condinit_jax.config._recipes import load, override
+from condinit_jax.config._schema import find_field
 
 __all__ = [
     "CheckpointConfig",
@@ -31,6 +32,7 @@ __all__ = [
     "default",
     "describe",
     "diff",
+    "find_field",
     "load",
     "override",
     "parse",

@@ -5,6 +5,20 @@ from typing import Any
 
 from condinit_jax.config._fields import Config, DataConfig
 from condinit_jax.config._schema import wrong
+from condinit_jax.config._values import Limits
+
+# A model's fields are declared without limits: those that models have in common.
+_MODEL_LIMITS = {
+    "width": Limits(minimum=1),
+    "depth": Limits(minimum=1),
+    "num_heads": Limits(minimum=1),
+    "patch_size": Limits(minimum=1),
+    "scan_unroll": Limits(minimum=1),
+    "mlp_ratio": Limits(above=0),
+    "drop_path": Limits(minimum=0, below=1),
+    "layer_scale": Limits(minimum=0),
+    "norm_eps": Limits(above=0),
+}
 
 
 def check(config: Config) -> None:
@@ -35,9 +49,6 @@ def _check_length(config: Config) -> None:
         raise wrong("epochs", config.epochs, right)
     if not (config.steps or config.epochs):
         raise wrong("steps", 0, "must be above 0, or config.epochs must")
-    if config.steps and config.schedule.warmup_steps >= config.steps:
-        right = f"must be below config.steps = {config.steps}"
-        raise wrong("schedule.warmup_steps", config.schedule.warmup_steps, right)
 
 
 def _check_data(data: DataConfig) -> None:
@@ -59,10 +70,10 @@ def _check_data(data: DataConfig) -> None:
 
 
 def _check_model(model: Mapping[str, Any], image_size: int) -> None:
-    """The arithmetic that models cut into patches and split into heads share."""
-    for field in ("width", "num_heads", "patch_size"):
-        if field in model and model[field] < 1:
-            raise wrong(f"model.{field}", model[field], "must be at least 1")
+    """The limits and arithmetic that models cut into patches and split into heads share."""
+    for field, limits in _MODEL_LIMITS.items():
+        if field in model and not limits.hold(model[field]):
+            raise wrong(f"model.{field}", model[field], f"must be {limits.describe()}")
     if {"width", "num_heads"} <= model.keys() and model["width"] % model["num_heads"]:
         right = f"must divide config.model.width = {model['width']}"
         raise wrong("model.num_heads", model["num_heads"], right)

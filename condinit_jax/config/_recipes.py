@@ -38,8 +38,10 @@ def load(recipe: str, directories: Sequence[Path] = (Path(),)) -> ConfigDict:
         raise UserError(f"{file}: no such config file{_recipes_in(directories)}")
     if found[0].suffix != ".py":
         raise UserError(f"{file}: a config file ends in .py")
+    # As absolute as the file names in a traceback, whose line is looked for below.
+    location = found[0].absolute()
     try:
-        get_config = getattr(_module(found[0]), "get_config", None)
+        get_config = getattr(_module(location), "get_config", None)
         if not callable(get_config):
             raise UserError(f"{file}: a config file defines a function get_config(argument)")
         arguments = [argument] if argument else []
@@ -56,10 +58,12 @@ def load(recipe: str, directories: Sequence[Path] = (Path(),)) -> ConfigDict:
         raise
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
-        lines = [frame.lineno for frame in frames if frame.filename == str(found[0])]
-        line = error.lineno if isinstance(error, SyntaxError) else lines[-1]
+        lines = [frame.lineno for frame in frames if frame.filename == str(location)]
+        if isinstance(error, SyntaxError):
+            lines = [error.lineno]
+        place = f"line {lines[-1]}: " if lines and lines[-1] else ""
         text = " ".join(str(error).split())
-        raise UserError(f"{file}: line {line}: {type(error).__name__}: {text}") from error
+        raise UserError(f"{file}: {place}{type(error).__name__}: {text}") from error
 
 
 def override(config: ConfigDict, assignments: Iterable[str]) -> ConfigDict:

@@ -18,6 +18,8 @@ from condinit_jax.errors import UserError
 SELECTORS = {"model.name": "model", "init.method": "method"}
 # What the task or Flax gives a model; never written in a config.
 _GIVEN_BY_TASK = ("num_classes", "dtype", "parent", "name")
+# Share of common letters above which a name is taken for a misspelt one: "stpes" and "steps".
+_ALIKE = 0.79
 
 
 def schema(model: str, method: str) -> dict[str, Field]:
@@ -86,10 +88,13 @@ def unknown(path: str, value: Any, fields: Mapping[str, Field]) -> UserError:
         return wrong(path, value, "is given by the task; leave it out")
     siblings = {_leaf(known): known for known in fields if _group(known) == group}
     elsewhere = [known for known in fields if _leaf(known) == name]
+    continued = [siblings[leaf] for leaf in siblings if name and leaf.startswith(name)]
+    alike = [siblings[match] for match in difflib.get_close_matches(name, siblings, 1, _ALIKE)]
     near = [siblings[match] for match in difflib.get_close_matches(name, siblings, 1)]
     anywhere = difflib.get_close_matches(path, fields, 1)
-    # The same name in one other group is a better guess than a similar name in this one.
-    guesses = (elsewhere if len(elsewhere) == 1 else []) + _abbreviated(path, fields) + near
+    # The same name in one other group is a better guess than a faintly similar name in this one.
+    guesses = continued + alike + (elsewhere if len(elsewhere) == 1 else [])
+    guesses += _abbreviated(path, fields) + near
     if not guesses and group in ("model", "init"):
         chooser = next(selector for selector in SELECTORS if _group(selector) == group)
         own = [member for member in siblings if siblings[member] != chooser]
@@ -101,6 +106,30 @@ def unknown(path: str, value: Any, fields: Mapping[str, Field]) -> UserError:
     tops = dict.fromkeys(known.partition(".")[0] for known in fields)
     there = siblings if group and siblings else tops
     return wrong(path, value, f"unknown field; there are {', '.join(there)}")
+
+
+def find_field(name: str) -> str | None:
+    """The field that a name stands for, whatever model or method has it.
+
+    Args:
+        name: a dotted path or its last part.
+
+    Returns:
+        The dotted path; None where no field has the name, or several have it.
+
+    Example:
+        >>> find_field("lr"), find_field("steps"), find_field("name")
+        ('optimizer.lr', 'steps', None)
+    """
+    from condinit_jax.methods import METHODS
+    from condinit_jax.models import MODELS
+
+    methods = ["default", *METHODS]
+    paths = {path for model in MODELS for method in methods for path in schema(model, method)}
+    matches = [path for path in paths if _leaf(path) == name]
+    if name in paths:
+        return name
+    return matches[0] if len(matches) == 1 else None
 
 
 def _abbreviated(path: str, fields: Mapping[str, Field]) -> list[str]:

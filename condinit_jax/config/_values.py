@@ -32,7 +32,7 @@ class Limits:
     def hold(self, number: float) -> bool:
         """Whether a number is finite and inside the bounds."""
         return (
-            math.isfinite(number)
+            (isinstance(number, int) or math.isfinite(number))
             and (self.minimum is None or number >= self.minimum)
             and (self.above is None or number > self.above)
             and (self.maximum is None or number <= self.maximum)
@@ -93,10 +93,12 @@ class Field:
 
     def _within_limits(self, value: Any) -> Any:
         entries = value if isinstance(value, tuple) else (value,)
+        each = "every entry must be " if isinstance(value, tuple) else "must be "
         for entry in entries:
+            if isinstance(entry, float) and not math.isfinite(entry):
+                raise ValueError(f"{each}a finite number")
             if isinstance(entry, int | float) and not self.limits.hold(entry):
-                each = "every entry must be " if isinstance(value, tuple) else "must be "
-                raise ValueError(each + (self.limits.describe() or "finite"))
+                raise ValueError(each + self.limits.describe())
         return value
 
 

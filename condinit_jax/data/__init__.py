@@ -7,8 +7,8 @@ example that counts, 0 for padding and for what cannot be decoded).
 """
 
 from condinit_jax.data.corrupt import Corrupt, UndecodableError
-from condinit_jax.data.loader import Batch, Batches, eval_batches, train_batches
-from condinit_jax.data.sources import SOURCES, Source, open_source
+from condinit_jax.data.loader import Batch, Batches, check_config, eval_batches, train_batches
+from condinit_jax.data.sources import SOURCES, Source, SplitError, open_source
 
 __all__ = [
     "SOURCES",
@@ -16,7 +16,9 @@ __all__ = [
     "Batches",
     "Corrupt",
     "Source",
+    "SplitError",
     "UndecodableError",
+    "check_config",
     "eval_batches",
     "open_source",
     "train_batches",

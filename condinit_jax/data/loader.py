@@ -11,6 +11,7 @@ to count elsewhere. Chunks hold uint8, a quarter of what would otherwise cross p
 import math
 import os
 import sys
+import typing
 import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, TypedDict
@@ -35,8 +36,6 @@ from condinit_jax.errors import UserError
 if TYPE_CHECKING:
     import grain
 
-TRAIN_CROPS = ("none", "pad", "inception")
-ON_CORRUPT = ("skip", "fail")
 _DECODED_PER_CHUNK = 32
 _MOST_THREADS = 16
 
@@ -108,7 +107,8 @@ class Batches(Iterator[Batch]):
         self.corrupt.add(unreadable)
         if unreadable and self._config.on_corrupt == "fail":
             raise UserError(
-                f"{unreadable[0]}; remove the file, or set data.on_corrupt=skip to go on without it"
+                f"{unreadable[0]}; remove the file, or set config.data.on_corrupt=skip to go"
+                " on without it"
             )
         if isinstance(self._chunks, TrainChunks) and not chunk["mask"].all():
             tried = min(len(source), MOST_REPLACEMENTS)
@@ -157,21 +157,27 @@ def _layout(source: Source, batch_size: int, process_index: int, process_count: 
     return Layout(batch_size, share, process_index, share if in_memory else _DECODED_PER_CHUNK)
 
 
-def _check_config(config: DataConfig, source: Source) -> None:
-    """Checks what needs the source, and names that would otherwise silently mean another."""
-    for field, value, allowed in (
-        ("train_crop", config.train_crop, TRAIN_CROPS),
-        ("on_corrupt", config.on_corrupt, ON_CORRUPT),
-    ):
+def check_config(config: DataConfig, source: Source) -> None:
+    """Checks what needs the source, and names that would otherwise silently mean another.
+
+    Args:
+        config: how images are prepared.
+        source: any split of the data.
+
+    Raises:
+        UserError: where a name is unknown, or mean or deviation do not fit the images' channels.
+    """
+    annotations = typing.get_type_hints(DataConfig)
+    for field in ("train_crop", "on_corrupt"):
+        value, allowed = getattr(config, field), typing.get_args(annotations[field])
         if value not in allowed:
-            raise UserError(f"data.{field}: {value!r} is unknown; choose {' or '.join(allowed)}")
+            raise UserError(f"config.data.{field} = {value!r}: must be {' or '.join(allowed)}")
     for field, values in (("mean", config.mean), ("std", config.std)):
         if len(values) not in {1, source.channels}:
-            wanted = (
-                "1 channel, so give 1" if source.channels == 1 else "3 channels, so give 1 or 3"
-            )
+            wanted = "1 entry" if source.channels == 1 else f"1 entry or {source.channels}"
             raise UserError(
-                f"data.{field}: {len(values)} values; {source.name} has images of {wanted}"
+                f"config.data.{field} = {values!r}: must have {wanted}, as {source.name} has images"
+                f" of {source.channels} channel{'s'[: source.channels - 1]}"
             )
 
 
@@ -214,7 +220,7 @@ def train_batches(
         >>> {name: array.shape for name, array in next(batches).items()}
         {'image': (64, 28, 28, 1), 'label': (64,), 'mask': (64,)}
     """
-    _check_config(config, source)
+    check_config(config, source)
     if not len(source):
         raise UserError(f"{source.name}: no examples to train on")
     layout = _layout(source, batch_size, process_index, process_count)
@@ -246,7 +252,7 @@ def eval_batches(
     Raises:
         UserError: where the config or the batch size cannot work.
     """
-    _check_config(config, source)
+    check_config(config, source)
     layout = _layout(source, batch_size, process_index, process_count)
     batches = math.ceil(len(source) / batch_size)
     return Batches(EvalChunks(source, config, layout), 0, batches * layout.chunks, config)

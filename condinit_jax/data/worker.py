@@ -1,8 +1,8 @@
 """What a worker process does before its first batch: leave the ending to its parent.
 
-A cluster's scheduler, or Ctrl-C, signals every process of a run. The training process then writes
-a checkpoint, for which its workers must not have died first; and where it is killed outright, no
-worker may stay behind.
+A cluster's scheduler, or Ctrl-C, signals every process of a run. The training process then ends
+its step, saves a checkpoint and stops, for which its workers must not have died first; and where it
+is killed outright, no worker may stay behind.
 """
 
 import multiprocessing

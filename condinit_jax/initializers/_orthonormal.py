@@ -54,7 +54,7 @@ def _positive_qr(gaussian: Matrices) -> Matrices:
         # Of the R factor only the diagonal is wanted; all of it would cost as much as a small Q.
         packed, tau = jnp.linalg.qr(matrix, mode="raw")
         q = jax.lax.linalg.householder_product(packed.mT, tau)
-        return q * jnp.where(jnp.diagonal(packed) < 0, -1, 1).astype(q.dtype)
+        return q * jnp.where(jnp.diagonal(packed) < 0, -1, 1).astype(q.dtype)[None]
 
     # One by one: on CPUs, JAX's LAPACK kernels spread a batch over the threads that also run the
     # (simulated) devices and wait for them, so that eight devices on two cores would wait forever.

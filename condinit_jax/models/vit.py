@@ -96,7 +96,7 @@ class ViT(nn.Module):
             training, in [0, 1); the first block's is 0, and it is linear in between.
         layer_scale: initial value of a learned scale per channel on every branch; 0 leaves it out.
         norm: "layernorm" or "rmsnorm".
-        norm_eps: constant added to the variance (or mean square) in every norm.
+        norm_eps: constant above 0 added to the variance (or mean square) in every norm.
         qk_norm: whether queries and keys are normalised per head, with the same norm.
         remat: whether the backward pass computes a block's activations again instead of storing
             them: less memory, about a third more time.
@@ -238,6 +238,10 @@ def _check_fields(model: ViT) -> None:
         raise UserError(f"mlp_ratio: {model.mlp_ratio} leaves no hidden unit; use 4.0 or so")
     if not 0 <= model.drop_path < 1:
         raise UserError(f"drop_path: {model.drop_path} is no probability in [0, 1)")
+    if not model.norm_eps > 0:
+        raise UserError(f"norm_eps: {model.norm_eps} is not positive; use 1e-6 or so")
+    if model.layer_scale < 0:
+        raise UserError(f"layer_scale: {model.layer_scale} is negative; use 0 to leave it out")
     if model.num_classes < 0:
         raise UserError(f"num_classes: {model.num_classes} is negative; use 0 for features")
 

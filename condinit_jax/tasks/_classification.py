@@ -1,7 +1,7 @@
 """Image classification: one label per image, softmax cross-entropy."""
 
 import dataclasses
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import chex
 import flax.linen as nn
@@ -10,8 +10,15 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
-from condinit_jax.config import Config
-from condinit_jax.data import Source, eval_batches, open_source, train_batches
+from condinit_jax.config import Config, DataConfig
+from condinit_jax.data import (
+    Source,
+    SplitError,
+    check_config,
+    eval_batches,
+    open_source,
+    train_batches,
+)
 from condinit_jax.errors import UserError
 from condinit_jax.models import MODELS
 from condinit_jax.tasks._task import Batch, Batches, Variables
@@ -162,10 +169,11 @@ def classification(config: Config) -> Classification:
         The task.
 
     Raises:
-        UserError: If the splits disagree about classes or channels.
+        UserError: If the data cannot be opened, do not fit the config, or the splits disagree
+            about classes or channels.
     """
-    train_source = open_source(config.data, config.data.train_split)
-    eval_source = open_source(config.data, config.data.eval_split)
+    train_source = _open_split(config.data, "train_split")
+    eval_source = _open_split(config.data, "eval_split")
     for what in ("num_classes", "channels"):
         train, evaluation = getattr(train_source, what), getattr(eval_source, what)
         if train != evaluation:
@@ -173,5 +181,14 @@ def classification(config: Config) -> Classification:
                 f"config.data.eval_split = {config.data.eval_split!r}: has {what} {evaluation}, "
                 f"but must have the training split's {train}"
             )
+    check_config(config.data, train_source)
     model = build_model(config, train_source.num_classes)
     return Classification(config, model, train_source, eval_source)
+
+
+def _open_split(data: DataConfig, field: Literal["train_split", "eval_split"]) -> Source:
+    split = getattr(data, field)
+    try:
+        return open_source(data, split)
+    except SplitError as error:
+        raise UserError(f"config.data.{field} = {split!r}: {error.reason}") from error

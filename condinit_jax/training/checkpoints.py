@@ -111,15 +111,31 @@ class Checkpoints:
 
         Returns:
             The state.
+
+        Raises:
+            UserError: If it cannot be read.
         """
         target = jax.tree.map(
             lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
             shapes,
             shardings,
         )
-        return self._manager.restore(
-            step, args=ocp.args.Composite(state=ocp.args.StandardRestore(target))
-        ).state
+        try:
+            return self._manager.restore(
+                step, args=ocp.args.Composite(state=ocp.args.StandardRestore(target))
+            ).state
+        except Exception as error:
+            # Layout and record were read and fit, so what is left is damage on disk.
+            reason = " ".join(str(error).split())[:200]
+            earlier = [other for other in self._manager.all_steps() if other < step]
+            remedy = (
+                f"remove that directory to go on from step {max(earlier)}"
+                if earlier
+                else "use another workdir"
+            )
+            raise UserError(
+                f"{self.directory / str(step)}: cannot be read ({reason}); {remedy}"
+            ) from error
 
     def wait(self) -> None:
         """Waits until everything handed to `save` is on disk."""
@@ -171,7 +187,7 @@ def check_layout(
     reasons = [
         line
         for line in diff(saved["config"], present["config"])
-        if line.startswith(("model.", "data.", "optimizer.name", "ema_decay"))
+        if line.startswith(("model.", "data.", "optimizer.", "ema_decay"))
     ]
     raise UserError(
         f"{directory}: holds another run's checkpoint (step {step}): {name} is "

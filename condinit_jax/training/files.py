@@ -16,6 +16,7 @@ import jax
 from tensorboardX import SummaryWriter
 
 from condinit_jax._version import __version__
+from condinit_jax.errors import UserError
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "grain")
 
@@ -82,6 +83,29 @@ def versions() -> dict[str, Any]:
     found["devices"] = jax.device_count()
     found["processes"] = jax.process_count()
     return found
+
+
+def check_workdir(workdir: Path) -> None:
+    """Makes a run's directory, or checks that it can be one.
+
+    Args:
+        workdir: The directory.
+
+    Raises:
+        UserError: If it cannot be made, or holds a file where a run has a directory or the reverse.
+    """
+    try:
+        workdir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{workdir}: {error.strerror}; give a directory to write to") from error
+    for path, right in {
+        workdir / "checkpoints": Path.is_dir,
+        workdir / "tensorboard": Path.is_dir,
+        workdir / METRICS: Path.is_file,
+    }.items():
+        if path.exists() and not right(path):
+            kind = "directory" if right is Path.is_dir else "file"
+            raise UserError(f"{path}: is not the {kind} that a run has there; use another workdir")
 
 
 class MetricWriter:

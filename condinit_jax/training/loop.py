@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
+from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
 from condinit_jax import methods, tasks
@@ -38,6 +40,7 @@ from condinit_jax.training.sharding import (
 )
 from condinit_jax.training.state import STEP_KEY, State, init_state
 from condinit_jax.training.step import eval_step, train_step
+from condinit_jax.training.stop import Stop
 from condinit_jax.training.window import NonFiniteError, Window, check_finite
 
 
@@ -125,9 +128,14 @@ def _run(
     progress.say(task.summary())
     progress.say(_setup_text(config, shapes, mesh, method is not None))
     progress.say(f"{steps} steps of {config.batch_size} examples; workdir {workdir}")
+    if config.schedule.warmup_steps >= steps:
+        progress.say(
+            f"warning: config.schedule.warmup_steps = {config.schedule.warmup_steps} is not below "
+            f"the run's {steps} steps; the learning rate never reaches its peak"
+        )
 
     # Resume.
-    _make_directory(workdir)
+    files.check_workdir(workdir)
     checkpoints = Checkpoints(workdir / "checkpoints", config.checkpoint.keep)
     stack.callback(checkpoints.close)
     identity = {"layout": layout(shapes), "config": to_dict(config)}
@@ -138,6 +146,7 @@ def _run(
         record = checkpoints.record(start)
         check_layout(record, identity, checkpoints.directory, start)
         changes = diff(record["config"], identity["config"])
+        _check_beginning(changes, workdir)
         for change in changes:
             progress.say(f"config changed: {change}")
         if start > steps:
@@ -153,6 +162,11 @@ def _run(
         progress.say(f"resuming from step {start}")
         state = checkpoints.restore(start, shapes, shardings)
     else:
+        if (workdir / "result.json").exists():
+            raise UserError(
+                f"{workdir}: holds a finished run without checkpoints, which a new one would "
+                "overwrite; use another workdir"
+            )
         state = jax.jit(init, out_shardings=shardings)(root)
     best = record.get("best", {"value": -math.inf, "step": 0})
     evaluation = record.get("evaluation", {"step": 0})
@@ -200,6 +214,8 @@ def _run(
         progress.row(row, seconds_left)
 
     # Loop.
+    stop = Stop()
+    stack.enter_context(stop.listening())
     batches = task.train_batches(start)
     stack.callback(batches.close)
     step, seconds_left = start, math.inf
@@ -213,7 +229,7 @@ def _run(
                 step_fn = step_fn.lower(state, example, key).compile()
                 progress.say(f"step compiled in {time.perf_counter() - began:.1f} s")
             stream = itertools.chain([example], (to_devices(b, on_batch) for b in batches))
-            progress.begin(start, steps)
+        progress.begin(start, steps)
         for step, batch in zip(range(start + 1, steps + 1), stream, strict=False):
             state, figures = step_fn(state, batch, key)
             window.add(step, figures)
@@ -234,7 +250,7 @@ def _run(
                 with clock.paused():
                     evaluate_now(step)
 
-            if last or step % config.checkpoint.every == 0 or best["step"] == step:
+            if last or stop.asked or step % config.checkpoint.every == 0 or best["step"] == step:
                 record = {
                     **identity,
                     "window": window.fetch(),
@@ -244,6 +260,8 @@ def _run(
                 }
                 with clock.paused():
                     checkpoints.save(step, state, record, best["step"])
+            if stop.asked and not last:
+                raise KeyboardInterrupt
         if evaluation["step"] != steps:
             evaluate_now(steps)
     except NonFiniteError as error:
@@ -253,7 +271,7 @@ def _run(
     except KeyboardInterrupt:
         checkpoints.wait()
         saved = checkpoints.latest() or 0
-        progress.say(f"stopped at step {step}; the same command resumes from step {saved}")
+        progress.say(f"stopped at step {step}; --workdir {workdir} goes on from step {saved}")
         raise
 
     # Result.
@@ -266,7 +284,7 @@ def _run(
         best_step=best["step"],
         seconds=clock.seconds,
         images_per_second=clock.images_per_second,
-        corrupt=batches.corrupt.count,
+        corrupt=_over_processes(batches.corrupt.count),
         workdir=str(workdir),
     )
     if first_process:
@@ -279,11 +297,21 @@ def _run(
     return result
 
 
-def _make_directory(workdir: Path) -> None:
-    try:
-        workdir.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{workdir}: {error.strerror}; give a directory to write to") from error
+def _check_beginning(changes: list[str], workdir: Path) -> None:
+    """Refuses to go on under a name that the run's beginning does not have."""
+    for change in changes:
+        if change.startswith(("init.", "seed:")):
+            raise UserError(
+                f"config.{change}: {workdir} holds a run that began with the former; "
+                "use another workdir"
+            )
+
+
+def _over_processes(count: int) -> int:
+    """The sum of a count over all processes."""
+    if jax.process_count() == 1:
+        return count
+    return int(multihost_utils.process_allgather(np.int32(count)).sum())
 
 
 def _setup_text(config: Config, shapes: State, mesh: Mesh, rewritten: bool) -> str:

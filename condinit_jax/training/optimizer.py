@@ -122,7 +122,8 @@ def build_optimizer(
     def mask(params: chex.ArrayTree) -> chex.ArrayTree:
         return decay_mask(params, tuple(config.no_decay))
 
-    clip = (optax.clip_by_global_norm(config.clip_norm),) if config.clip_norm > 0 else ()
+    # In its place also where nothing is clipped: a resumed run may switch clipping on.
+    clip = optax.clip_by_global_norm(config.clip_norm) if config.clip_norm > 0 else optax.identity()
     return optax.chain(
-        *clip, *RULES[config.name](config, mask), optax.scale_by_learning_rate(schedule)
+        clip, *RULES[config.name](config, mask), optax.scale_by_learning_rate(schedule)
     )

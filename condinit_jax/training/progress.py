@@ -9,6 +9,7 @@ import jax
 from rich import progress as bars
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from condinit_jax.tasks import Batches
 from condinit_jax.training.result import Result
@@ -57,7 +58,8 @@ def clock_text(seconds: float) -> str:
     return f"{hours}:{minute:02d}:{second:02d}"
 
 
-def _figure(name: str, value: Any) -> str:
+def _named(name: str, value: Any) -> tuple[str, str]:
+    """A figure's name and value as people read them."""
     if name == "accuracy":
         text = f"{value:.4f}"
     elif name.endswith("_per_second"):
@@ -66,7 +68,11 @@ def _figure(name: str, value: Any) -> str:
         text = clock_text(value)
     else:
         text = f"{value:.4g}" if isinstance(value, float) else str(value)
-    return f"{SHORT.get(name, name)}={text}"
+    return SHORT.get(name, name), text
+
+
+def _figure(name: str, value: Any) -> str:
+    return "=".join(_named(name, value))
 
 
 def row_text(row: Mapping[str, Any], steps: int, seconds_left: float = math.inf) -> str:
@@ -89,6 +95,20 @@ def row_text(row: Mapping[str, Any], steps: int, seconds_left: float = math.inf)
     return " ".join([row["kind"], f"step={row['step']}/{steps}", *figures, *left])
 
 
+def _result_figures(result: Result) -> list[tuple[str, str]]:
+    best, best_value = _named(result.best_metric, result.best_value)
+    return [
+        ("steps", str(result.steps)),
+        *(_named(name, value) for name, value in result.metrics.items()),
+        (f"best_{best}", best_value),
+        ("best_step", str(result.best_step)),
+        _named("seconds", result.seconds),
+        _named("images_per_second", result.images_per_second),
+        ("corrupt", str(result.corrupt)),
+        ("workdir", result.workdir),
+    ]
+
+
 def result_text(result: Result) -> str:
     """A result as one line of key=value.
 
@@ -98,14 +118,7 @@ def result_text(result: Result) -> str:
     Returns:
         The line.
     """
-    figures = " ".join(_figure(name, value) for name, value in result.metrics.items())
-    return (
-        f"result steps={result.steps} {figures} "
-        f"best_{_figure(result.best_metric, result.best_value)} best_step={result.best_step} "
-        f"{_figure('seconds', result.seconds)} "
-        f"{_figure('images_per_second', result.images_per_second)} "
-        f"corrupt={result.corrupt} workdir={result.workdir}"
-    )
+    return " ".join(["result", *("=".join(figure) for figure in _result_figures(result))])
 
 
 class PlainProgress:
@@ -185,8 +198,9 @@ class BarProgress:
         """Prints the result as a table."""
         self._bar.stop()
         table = Table(show_header=False, title="result", title_justify="left")
-        for entry in result_text(result).split(" ")[1:]:
-            table.add_row(*entry.split("=", 1))
+        for name, value in _result_figures(result):
+            # As `Text`, or brackets in a path would be read as markup.
+            table.add_row(Text(name), Text(value))
         self._console.print(table)
 
     def close(self) -> None:

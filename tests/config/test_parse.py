@@ -58,7 +58,11 @@ REFUSED = [
     # Out of range.
     ({"batch_size": 0}, "config.batch_size = 0: must be at least 1"),
     ({"optimizer.lr": -0.1}, "config.optimizer.lr = -0.1: must be at least 0"),
-    ({"optimizer.lr": float("nan")}, "config.optimizer.lr = nan: must be at least 0"),
+    ({"optimizer.lr": float("nan")}, "config.optimizer.lr = nan: must be a finite number"),
+    ({"optimizer.lr": float("inf")}, "config.optimizer.lr = inf: must be a finite number"),
+    ({"data.std": (float("inf"),)}, "config.data.std = (inf,): every entry must be a finite "
+     "number"),
+    ({"model.drop_path": float("nan")}, "config.model.drop_path = nan: must be a finite number"),
     ({"optimizer.b1": 1}, "config.optimizer.b1 = 1: must be at least 0 and below 1"),
     ({"data.eval_crop": 0}, "config.data.eval_crop = 0: must be above 0 and at most 1"),
     ({"data.std": (0.0,)}, "config.data.std = (0.0,): every entry must be above 0"),
@@ -71,10 +75,6 @@ REFUSED = [
         "config.epochs = 3.0: must be 0 where config.steps = 100, or set that to 0",
     ),
     (
-        {"schedule.warmup_steps": 100},
-        "config.schedule.warmup_steps = 100: must be below config.steps = 100",
-    ),
-    (
         {"optimizer.accumulate": 3},
         "config.optimizer.accumulate = 3: must divide config.batch_size = 64",
     ),
@@ -83,6 +83,12 @@ REFUSED = [
         "config.model.num_heads = 5: must divide config.model.width = 192",
     ),
     ({"model.num_heads": 0}, "config.model.num_heads = 0: must be at least 1"),
+    ({"model.depth": 0}, "config.model.depth = 0: must be at least 1"),
+    ({"model.scan_unroll": 0}, "config.model.scan_unroll = 0: must be at least 1"),
+    ({"model.drop_path": 1.0}, "config.model.drop_path = 1.0: must be at least 0 and below 1"),
+    ({"model.norm_eps": 0.0}, "config.model.norm_eps = 0.0: must be above 0"),
+    ({"model.layer_scale": -0.1}, "config.model.layer_scale = -0.1: must be at least 0"),
+    ({"model.mlp_ratio": 0.0}, "config.model.mlp_ratio = 0.0: must be above 0"),
     (
         {"model.patch_size": 32},
         "config.model.patch_size = 32: must be at most config.data.image_size = 28",
@@ -128,6 +134,10 @@ def test_a_wrong_config_is_refused_with_one_line(changes, line):
     with pytest.raises(UserError) as caught:
         parse(nested(SMALL | changes))
     assert str(caught.value) == line
+
+
+def test_a_warm_up_may_be_longer_than_the_run():
+    assert parse(nested(SMALL | {"schedule.warmup_steps": 200})).schedule.warmup_steps == 200
 
 
 def test_the_default_config_lacks_only_a_length_and_a_patch_that_fits():

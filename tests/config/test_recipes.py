@@ -137,3 +137,18 @@ def test_a_recipe_with_a_wrong_model_is_refused_before_its_fields_are_read():
     config.model.name = "vti"
     with pytest.raises(UserError, match=r"^config.model.name = 'vti': must be vit"):
         override(config, ["steps=3"])
+
+
+def test_a_recipe_given_by_a_relative_path_that_fails_is_one_line_too(recipe, monkeypatch):
+    monkeypatch.chdir(recipe(RECIPE))
+    for path in ("recipe.py", "./recipe.py"):
+        with pytest.raises(UserError) as caught:
+            load(f"{path}:huge")
+        assert str(caught.value) == f"{path}: line 6: KeyError: 'huge'"
+
+
+def test_a_recipe_that_cannot_be_read_is_one_line_without_a_place(recipe):
+    directory = recipe("x = 1\n")
+    (directory / "recipe.py").write_bytes(b"x = 1\0")
+    with pytest.raises(UserError, match=r"^recipe.py: (SyntaxError|ValueError): .*null bytes$"):
+        load("recipe.py", [directory])

@@ -5,7 +5,7 @@ import typing
 import pytest
 
 from condinit_jax.config import Config, ScheduleConfig
-from condinit_jax.config._schema import flatten, schema, unknown
+from condinit_jax.config._schema import find_field, flatten, schema, unknown
 from condinit_jax.data import SOURCES
 from condinit_jax.methods import METHODS
 from condinit_jax.models import MODELS
@@ -81,3 +81,33 @@ def test_a_long_or_many_lined_value_is_shown_on_one_short_line():
 
     assert len(str(unknown("zzzz", Long(), {}))) < 150
     assert "\n" not in str(unknown("zzzz", Long(), {}))
+
+
+@pytest.mark.parametrize(
+    ("path", "nearest"),
+    [
+        ("init.std", "init.stddev"),
+        ("init.stdev", "init.stddev"),
+        ("optimizer.weight", "optimizer.weight_decay"),
+        ("schedule.warmup", "schedule.warmup_steps"),
+    ],
+)
+def test_a_near_name_in_the_same_group_comes_before_the_same_name_elsewhere(path, nearest):
+    message = str(unknown(path, 1, schema("vit", "normal")))
+    assert message.endswith(f"did you mean config.{nearest}?")
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("steps", "steps"),
+        ("lr", "optimizer.lr"),
+        ("optimizer.lr", "optimizer.lr"),
+        ("stddev", "init.stddev"),
+        ("name", None),
+        ("workdri", None),
+        ("", None),
+    ],
+)
+def test_a_bare_name_finds_the_one_field_that_has_it(name, path):
+    assert find_field(name) == path

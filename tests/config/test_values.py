@@ -102,10 +102,10 @@ def test_a_text_reads_as_the_type_of_its_field(annotation, text, expected):
         (int, "1.5", "must be an integer"),
         (int, "", "must be an integer"),
         (float, "fast", "must be a number"),
-        (float, "nan", "must be finite"),
+        (float, "nan", "must be a finite number"),
         (bool, "1", "must be true or false"),
         (NUMBERS, "0.5;0.5", "must be a tuple of numbers"),
-        (NUMBERS, "1,inf", "every entry must be finite"),
+        (NUMBERS, "1,inf", "every entry must be a finite number"),
         (float | None, "null", "must be a number or none"),
         (Literal["cosine"], "cosin", "must be cosine; did you mean cosine?"),
         (int, "__import__('os')", "must be an integer"),
@@ -134,6 +134,17 @@ def test_limits_bind_numbers_and_every_number_in_a_tuple(limits, inside, outside
         number.accept(outside)
     with pytest.raises(ValueError, match=f"^every entry must be {words}$"):
         several.accept([inside, outside])
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_a_number_that_is_not_finite_is_refused_as_such_whatever_the_limits(number):
+    for limits in (Limits(), Limits(minimum=0)):
+        with pytest.raises(ValueError, match=r"^must be a finite number$"):
+            Field(float, 0.0, limits=limits).accept(number)
+
+
+def test_an_integer_beyond_every_float_keeps_to_its_limits():
+    assert Field(int, 0, limits=Limits(minimum=0)).accept(10**400) == 10**400
 
 
 def test_what_is_no_plain_data_cannot_be_set_from_a_config():

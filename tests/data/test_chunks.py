@@ -144,7 +144,9 @@ def test_asked_to_fail_it_names_the_file(damaged, split):
         if split == "train"
         else eval_batches(source, config, batch_size=4)
     )
-    with pytest.raises(UserError, match=r"3.png: not an image .* data.on_corrupt=skip") as caught:
+    with pytest.raises(
+        UserError, match=r"3.png: not an image .* config.data.on_corrupt=skip"
+    ) as caught:
         list(batches)
     assert source.example_name(3) in str(caught.value)
     assert "\n" not in str(caught.value)

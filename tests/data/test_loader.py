@@ -281,12 +281,17 @@ def test_examples_without_labels_are_refused():
         (
             {"mean": (0.5, 0.5)},
             {},
-            "data.mean: 2 values; numbered has images of 1 channel, so give 1",
+            r"config.data.mean = \(0.5, 0.5\): must have 1 entry, as numbered has images of 1 "
+            r"channel$",
         ),
-        ({"std": (0.5,) * 3}, {}, "data.std: 3 values"),
-        ({"mean": ()}, {}, "data.mean: 0 values"),
-        ({"train_crop": "random"}, {}, "data.train_crop: 'random' is unknown; choose none or pad"),
-        ({"on_corrupt": "ignore"}, {}, "data.on_corrupt: 'ignore' is unknown; choose skip or fail"),
+        ({"std": (0.5,) * 3}, {}, r"config.data.std = \(0.5, 0.5, 0.5\): must have 1 entry"),
+        ({"mean": ()}, {}, r"config.data.mean = \(\): must have 1 entry"),
+        (
+            {"train_crop": "random"},
+            {},
+            "config.data.train_crop = 'random': must be none or pad or inception",
+        ),
+        ({"on_corrupt": "ignore"}, {}, "config.data.on_corrupt = 'ignore': must be skip or fail"),
         ({}, {"batch_size": 0}, "batch_size: 0 is not a positive multiple of 1 processes"),
         (
             {},

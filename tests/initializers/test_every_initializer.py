@@ -73,11 +73,11 @@ def test_jit_vmap_and_eval_shape_agree_with_a_plain_call(name, shape):
     keys = jax.random.split(jax.random.key(0), 3)
     plain = jnp.stack([init(key) for key in keys])
     assert jax.eval_shape(init, keys[0]) == jax.ShapeDtypeStruct(shape, jnp.float32)
-    np.testing.assert_allclose(jax.jit(init)(keys[1]), plain[1], rtol=0, atol=1e-6)
-    np.testing.assert_allclose(jax.vmap(init)(keys), plain, rtol=0, atol=1e-6)
-    np.testing.assert_allclose(
-        jax.vmap(jax.vmap(init))(keys[:, None])[:, 0], plain, rtol=0, atol=1e-6
-    )
+    # The inverse error function of a far tail magnifies its rounding a hundredfold.
+    same = functools.partial(np.testing.assert_allclose, rtol=2e-4, atol=1e-6)
+    same(jax.jit(init)(keys[1]), plain[1])
+    same(jax.vmap(init)(keys), plain)
+    same(jax.vmap(jax.vmap(init))(keys[:, None])[:, 0], plain)
 
 
 @every_factory

@@ -266,6 +266,8 @@ def test_any_patch_and_image_size_gives_logits(
         ({"norm": "batchnorm"}, "norm: 'batchnorm' is none of layernorm, rmsnorm"),
         ({"drop_path": 1.0}, "drop_path: 1.0 is no probability"),
         ({"mlp_ratio": 0.0}, "mlp_ratio: 0.0 leaves no hidden unit"),
+        ({"norm_eps": 0.0}, "norm_eps: 0.0 is not positive"),
+        ({"layer_scale": -0.1}, "layer_scale: -0.1 is negative"),
         ({"num_classes": -1}, "num_classes: -1 is negative"),
     ],
 )

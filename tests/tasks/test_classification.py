@@ -150,6 +150,23 @@ def test_splits_that_disagree_are_named(monkeypatch):
     )
 
 
+@pytest.mark.parametrize("field", ["train_split", "eval_split"])
+@pytest.mark.parametrize(
+    ("split", "reason"),
+    [("valid", "is not in the bundled data"), ("test[:0]", "keeps none of the 1000 examples")],
+)
+def test_a_split_that_cannot_be_opened_names_its_field(field, split, reason):
+    with pytest.raises(UserError) as error:
+        tasks.build(Config(model=SMALL, data=DataConfig(**{field: split})))
+    assert str(error.value).startswith(f"config.data.{field} = {split!r}: {reason}")
+
+
+def test_a_config_that_does_not_fit_the_images_is_refused_before_training():
+    colour = DataConfig(mean=(0.5,) * 3, std=(0.5,) * 3)
+    with pytest.raises(UserError, match=r"^config.data.mean = .*: must have 1 entry, as bundled"):
+        tasks.build(Config(model=SMALL, data=colour))
+
+
 def test_the_table_and_the_config_know_the_same_names():
     (field,) = (f for f in dataclasses.fields(TaskConfig) if f.name == "name")
     assert set(tasks.TASKS) == set(field.type.__args__)

@@ -1,14 +1,17 @@
 import contextlib
+import dataclasses
 import json
+import shutil
+import signal
 import types
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from condinit_jax.config import CheckpointConfig, MeshConfig, OptimizerConfig
+from condinit_jax.config import CheckpointConfig, MeshConfig, OptimizerConfig, ScheduleConfig
 from condinit_jax.errors import UserError
-from condinit_jax.training import NonFiniteError, train
+from condinit_jax.training import NonFiniteError, Silent, train
 
 
 def steps_kept(workdir):
@@ -208,9 +211,79 @@ def test_control_c_closes_everything_and_says_where_it_resumes(
     task = fake_task(fail_at=9, error=KeyboardInterrupt)
     with pytest.raises(KeyboardInterrupt):
         train(run_config(), tmp_path, task=task, progress=recorder)
-    assert recorder.lines[-1] == "stopped at step 9; the same command resumes from step 8"
+    assert recorder.lines[-1] == f"stopped at step 9; --workdir {tmp_path} goes on from step 8"
     assert max(steps_kept(tmp_path)) == 8
     assert not [path for path in tmp_path.rglob("*") if "tmp" in path.name]
+
+
+class Signals(Silent):
+    """Sends this process a signal when a step is done."""
+
+    def __init__(self, number, step):
+        super().__init__()
+        self.number, self.step = number, step
+
+    def advance(self, step):
+        if step == self.step:
+            signal.raise_signal(self.number)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_finishes_the_step_saves_it_and_gives_the_handlers_back(
+    fake_task, run_config, whole_run, tmp_path, number, assert_same_run
+):
+    before = signal.getsignal(number)
+    with pytest.raises(KeyboardInterrupt):
+        train(run_config(), tmp_path, task=fake_task(), progress=Signals(number, 7))
+    assert max(steps_kept(tmp_path)) == 7
+    assert signal.getsignal(number) is before
+    _, whole = whole_run(fake_task(), run_config())
+    train(run_config(), tmp_path, task=fake_task())
+    assert_same_run(whole, tmp_path)
+
+
+def test_a_run_is_not_continued_under_another_seed(fake_task, run_config, stopped_run):
+    with pytest.raises(UserError, match=r"config.seed: 0 -> 1: .* began with the former; use"):
+        train(run_config(seed=1), stopped_run, task=fake_task())
+
+
+def test_clipping_may_be_switched_on_in_a_resumed_run(fake_task, run_config, stopped_run):
+    optimizer = dataclasses.replace(run_config().optimizer, clip_norm=1.0)
+    result = train(run_config(optimizer=optimizer), stopped_run, task=fake_task())
+    assert result.steps == 12
+
+
+def test_a_damaged_checkpoint_is_named_with_what_to_do(fake_task, run_config, stopped_run):
+    for file in (stopped_run / "checkpoints/8/state").rglob("*"):
+        if file.is_file():
+            file.write_bytes(file.read_bytes()[:10])
+    with pytest.raises(UserError, match=r"checkpoints/8: cannot be read .* go on from step 6"):
+        train(run_config(), stopped_run, task=fake_task())
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "tensorboard", "metrics.jsonl"])
+def test_a_workdir_with_something_else_in_a_runs_place_is_named(
+    fake_task, run_config, tmp_path, name
+):
+    if name == "metrics.jsonl":
+        (tmp_path / name).mkdir()
+    else:
+        (tmp_path / name).write_text("")
+    with pytest.raises(UserError, match=f"{name}: is not the .* use another workdir"):
+        train(run_config(), tmp_path, task=fake_task())
+
+
+def test_a_finished_run_without_checkpoints_is_not_overwritten(fake_task, run_config, tmp_path):
+    train(run_config(steps=2), tmp_path, task=fake_task())
+    shutil.rmtree(tmp_path / "checkpoints")
+    with pytest.raises(UserError, match="a finished run without checkpoints"):
+        train(run_config(steps=2), tmp_path, task=fake_task())
+
+
+def test_a_warm_up_as_long_as_the_run_is_pointed_out(fake_task, run_config, recorder, tmp_path):
+    config = run_config(steps=2, schedule=ScheduleConfig(warmup_steps=2))
+    train(config, tmp_path, task=fake_task(), progress=recorder)
+    assert any("the learning rate never reaches its peak" in line for line in recorder.lines)
 
 
 @pytest.mark.parametrize("fault", [{"fail_at": 7}, {"spoil_at": 7}, {}])

@@ -1,3 +1,4 @@
+import dataclasses
 import io
 
 import pytest
@@ -77,3 +78,12 @@ def test_durations(seconds, text):
 
 def test_an_unknown_time_left_is_left_out():
     assert "left" not in row_text(EVAL, 100, float("inf"))
+
+
+def test_a_workdir_with_spaces_and_brackets_is_shown_as_it_is(capsys):
+    result = dataclasses.replace(RESULT, workdir="/tmp/my runs [/b]")
+    out = io.StringIO()
+    BarProgress(Console(file=out, force_terminal=True, width=110)).result(result)
+    assert "/tmp/my runs [/b]" in out.getvalue()
+    PlainProgress().result(result)
+    assert capsys.readouterr().out.endswith(" workdir=/tmp/my runs [/b]\n")

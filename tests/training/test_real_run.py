@@ -2,7 +2,10 @@
 
 import dataclasses
 import functools
+import os
 import pathlib
+import subprocess
+import sys
 
 import jax
 import numpy as np
@@ -11,6 +14,7 @@ import pytest
 from condinit_jax import config as configs
 from condinit_jax import methods, tasks
 from condinit_jax.config import MeshConfig
+from condinit_jax.errors import UserError
 from condinit_jax.training import Silent, train
 from condinit_jax.training.optimizer import build_optimizer
 from condinit_jax.training.schedule import build_schedule
@@ -46,6 +50,10 @@ def test_an_interrupted_run_of_the_recipe_ends_with_the_same_bits(
     for stop in (2, 8):
         with pytest.raises(KeyboardInterrupt):
             train(config, tmp_path, progress=StopsAt(stop))
+    # Its beginning was conditioned, whatever a later command line says.
+    other = dataclasses.replace(config, init={"method": "xavier_uniform", "kernels": ("query",)})
+    with pytest.raises(UserError, match=r"config.init.method: conditioned -> xavier_uniform"):
+        train(other, tmp_path, progress=Silent())
     train(config, tmp_path, progress=Silent())
     assert_same_run(whole, tmp_path, parts=("ema", "opt_state", "params"))
 
@@ -96,3 +104,15 @@ def test_the_seed_changes_the_draw():
     first, second = (first_state(dataclasses.replace(recipe(), seed=s), mesh) for s in (0, 1))
     kernels = [s.params["blocks"]["attention"]["query"]["kernel"] for s in (first, second)]
     assert (kernels[0] != kernels[1]).any()
+
+
+@pytest.mark.slow
+def test_a_sharded_run_of_the_recipe_ends_under_xlas_own_flags(tmp_path):
+    """Eight devices on few cores: a draw that waited for other threads would hang here."""
+    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+    changes = ["steps=2", "schedule.warmup_steps=1", "mesh.fsdp=8", "model.width=256"]
+    command = [sys.executable, str(RECIPE.parents[1] / "train.py"), "--workdir", str(tmp_path)]
+    command += [f"--config.{change}" for change in changes]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stderr
+    assert "result steps=2" in done.stdout

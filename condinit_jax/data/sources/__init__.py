@@ -7,10 +7,11 @@ from condinit_jax.config import DataConfig
 from condinit_jax.data.sources.bundled import open_bundled
 from condinit_jax.data.sources.folder import open_folder
 from condinit_jax.data.sources.source import ArraySource, Example, Source
+from condinit_jax.data.sources.split import SplitError
 from condinit_jax.data.sources.tfds import open_tfds, open_tfds_dir
 from condinit_jax.errors import UserError
 
-__all__ = ["SOURCES", "ArraySource", "Example", "Source", "open_source"]
+__all__ = ["SOURCES", "ArraySource", "Example", "Source", "SplitError", "open_source"]
 
 SOURCES: Mapping[str, Callable[[DataConfig, str], Source]] = MappingProxyType(
     {
@@ -33,8 +34,8 @@ def open_source(config: DataConfig, split: str) -> Source:
         Random access to the split's examples.
 
     Raises:
-        UserError: where the source is unknown, the data are not there (the line says what to run)
-            or the split does not exist.
+        UserError: where the source is unknown or the data are not there (the line says what to
+            run); as `SplitError` where the split does not exist.
 
     Example:
         >>> source = open_source(DataConfig(), "test")
@@ -43,5 +44,5 @@ def open_source(config: DataConfig, split: str) -> Source:
     """
     if config.source not in SOURCES:
         known = ", ".join(SOURCES)
-        raise UserError(f"data.source: {config.source!r} is unknown; choose one of {known}")
+        raise UserError(f"config.data.source = {config.source!r}: must be one of {known}")
     return SOURCES[config.source](config, split)

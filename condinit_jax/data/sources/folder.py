@@ -22,7 +22,7 @@ EXTENSIONS = (
     ".ppm",
     ".pgm",
 )
-_LAYOUT = "expected <data.dir>/<split>/<class>/<image>, such as train/cat/1.png"
+_LAYOUT = "expected DIR/<split>/<class>/<image>, such as train/cat/1.png"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -79,10 +79,10 @@ def open_folder(config: DataConfig, split: str) -> FolderSource:
             not in the training split.
     """
     if not config.dir:
-        raise UserError(f"data.dir: empty; the folder source needs a directory ({_LAYOUT})")
+        raise UserError(f"config.data.dir = '': must be a directory; {_LAYOUT}")
     root = pathlib.Path(config.dir).expanduser()
     if not root.is_dir():
-        raise UserError(f"data.dir: {root} is not a directory; {_LAYOUT}")
+        raise UserError(f"config.data.dir = {config.dir!r}: is not a directory; {_LAYOUT}")
     name, *_ = parse_split(split)
     train, *_ = parse_split(config.train_split)
     splits = _directories(root)
@@ -90,8 +90,8 @@ def open_folder(config: DataConfig, split: str) -> FolderSource:
         if wanted not in splits:
             if any(_images(root / directory) for directory in splits):
                 raise UserError(
-                    f"data.dir: {root} holds classes but no split {wanted!r}; {_LAYOUT}: move the"
-                    f" class directories into {root / wanted}"
+                    f"config.data.dir = {config.dir!r}: holds classes but no split {wanted!r};"
+                    f" {_LAYOUT}: move the class directories into {root / wanted}"
                 )
             raise unknown_split(wanted, str(root), splits)
     classes = _directories(root / train)

@@ -4,6 +4,23 @@ import re
 
 from condinit_jax.errors import UserError
 
+
+class SplitError(UserError):
+    """A split that cannot be opened; who knows the field it came from can name it instead.
+
+    Args:
+        split: the split, as written.
+        reason: why not, to be read after the split.
+    """
+
+    def __init__(self, split: str, reason: str) -> None:
+        super().__init__(split, reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"data split: {self.args[0]!r} {self.reason}"
+
+
 _BOUND = r"(-?\d+%?)?"
 _SPLIT = re.compile(rf"(?P<name>[^\[\]+]+)(\[{_BOUND}:{_BOUND}\])?")
 
@@ -27,9 +44,7 @@ def parse_split(split: str) -> tuple[str, str | None, str | None]:
     """
     match = _SPLIT.fullmatch(split)
     if match is None:
-        raise UserError(
-            f"data split: {split!r} is not a split; write a name or a slice such as train[:90%]"
-        )
+        raise SplitError(split, "is not a split; write a name or a slice such as train[:90%]")
     return match["name"], match[3], match[4]
 
 
@@ -56,7 +71,7 @@ def resolve_slice(split: str, length: int) -> range:
     name, start, stop = parse_split(split)
     kept = range(length)[_position(split, start, length) : _position(split, stop, length)]
     if not kept:
-        raise UserError(f"data split: {split!r} keeps none of the {length} examples of {name!r}")
+        raise SplitError(split, f"keeps none of the {length} examples of {name!r}")
     return kept
 
 
@@ -67,12 +82,12 @@ def _position(split: str, bound: str | None, length: int) -> int | None:
         return int(bound)
     percent = int(bound[:-1])
     if abs(percent) > 100:
-        raise UserError(f"data split: {split!r} has a percentage beyond 100")
+        raise SplitError(split, "has a percentage beyond 100")
     # -10% is written as 90% before rounding, so that [:90%] and [-10%:] meet exactly.
     return round(length * (percent + 100 * (bound[0] == "-")) / 100)
 
 
-def unknown_split(split: str, where: str, known: list[str]) -> UserError:
+def unknown_split(split: str, where: str, known: list[str]) -> SplitError:
     """The error for a split that does not exist.
 
     Args:
@@ -84,4 +99,4 @@ def unknown_split(split: str, where: str, known: list[str]) -> UserError:
         An error to raise.
     """
     names = ", ".join(known) if known else "none"
-    return UserError(f"data split: {split!r} is not in {where}; splits there: {names}")
+    return SplitError(split, f"is not in {where}; splits there: {names}")

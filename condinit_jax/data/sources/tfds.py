@@ -14,7 +14,7 @@ import numpy as np
 from condinit_jax.config import DataConfig
 from condinit_jax.data.corrupt import UndecodableError
 from condinit_jax.data.sources.source import Example
-from condinit_jax.data.sources.split import parse_split, unknown_split
+from condinit_jax.data.sources.split import SplitError, parse_split, unknown_split
 from condinit_jax.errors import UserError
 
 _NAME = re.compile(
@@ -85,7 +85,7 @@ def open_tfds(config: DataConfig, split: str) -> TfdsSource:
     match = _NAME.fullmatch(config.name)
     if match is None:
         raise UserError(
-            f"data.name: {config.name!r} is not a TFDS name; write one such as cifar10 or"
+            f"config.data.name = {config.name!r}: must be a TFDS name such as cifar10 or"
             " oxford_iiit_pet:4.0.0"
         )
     import tensorflow_datasets as tfds
@@ -112,8 +112,8 @@ def open_tfds_dir(config: DataConfig, split: str) -> TfdsSource:
     directory = tfds.core.Path(config.dir).expanduser()
     if not config.dir or not _is_prepared(directory):
         raise UserError(
-            f"data.dir: {config.dir!r} is not a prepared TFDS data set; give the directory that"
-            " holds dataset_info.json and features.json, such as DIR/cifar10/3.0.2"
+            f"config.data.dir = {config.dir!r}: must be a prepared TFDS data set, the directory"
+            " that holds dataset_info.json and features.json, such as DIR/cifar10/3.0.2"
         )
     return _open(directory, split, str(directory))
 
@@ -144,7 +144,9 @@ def _find(root: Any, dataset: str, config: str | None, version: str | None) -> A
         configs = [name for name in _children(base) if _versions(base / name)]
         if len(configs) > 1:
             choices = ", ".join(f"{dataset}/{name}" for name in configs)
-            raise UserError(f"data.name: {dataset!r} has several configs in {root}; use {choices}")
+            raise UserError(
+                f"config.data.name = {dataset!r}: has several configs in {root}; use {choices}"
+            )
         if configs:
             base = base / configs[0]
             versions = _versions(base)
@@ -160,7 +162,7 @@ def _find(root: Any, dataset: str, config: str | None, version: str | None) -> A
     )
     there = f" (there: {', '.join(versions)})" if versions else ""
     raise UserError(
-        f"data.name: {full_name} is not prepared in {root}{there}; prepare it once with"
+        f"config.data.name = {full_name!r}: is not prepared in {root}{there}; prepare it once with"
         f' TensorFlow: pip install tensorflow && python -c "{code}"'
     )
 
@@ -183,7 +185,7 @@ def _open(directory: Any, split: str, name: str) -> TfdsSource:
         if base not in known:
             raise unknown_split(base, str(directory), known)
     if not builder.info.splits[split].num_examples:
-        raise UserError(f"data split: {split!r} keeps no example of {directory}")
+        raise SplitError(split, f"keeps no example of {directory}")
     records = builder.as_data_source(
         split=split, deserialize_method=tfds.decode.DeserializeMethod.RAW_BYTES
     )

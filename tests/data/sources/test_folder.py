@@ -120,7 +120,7 @@ def _unknown_class(root):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (_nothing, "is not a directory; expected <data.dir>/<split>/<class>/<image>"),
+        (_nothing, "is not a directory; expected DIR/<split>/<class>/<image>"),
         (_no_splits, "'train' is not in .*; splits there: none"),
         (_classes_at_the_top, "holds classes but no split 'train'.*move the class directories"),
         (_no_test, "'test' is not in .*; splits there: train"),
@@ -139,5 +139,5 @@ def test_what_is_missing_is_said_in_one_line(image_folder, damage, message):
 
 
 def test_an_empty_directory_field_is_said():
-    with pytest.raises(UserError, match=r"data.dir: empty"):
+    with pytest.raises(UserError, match=r"^config.data.dir = '': must be a directory"):
         open_folder(config(""), "train")

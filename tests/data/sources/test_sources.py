@@ -14,7 +14,9 @@ def test_the_config_documents_every_source():
 
 
 def test_an_unknown_source_names_the_known_ones():
-    with pytest.raises(UserError, match=r"data.source: 'imagenet' .* bundled, tfds, tfds_dir, fol"):
+    with pytest.raises(
+        UserError, match=r"config.data.source = 'imagenet': .* bundled, tfds, tfds_"
+    ):
         open_source(DataConfig(source="imagenet"), "train")
 
 

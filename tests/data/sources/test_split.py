@@ -1,8 +1,10 @@
+import pickle
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from condinit_jax.data.sources.split import parse_split, resolve_slice
+from condinit_jax.data.sources.split import SplitError, parse_split, resolve_slice
 from condinit_jax.errors import UserError
 
 
@@ -62,3 +64,11 @@ def test_percentages_beyond_100_are_refused(split):
 def test_a_slice_that_keeps_nothing_is_refused(split):
     with pytest.raises(UserError, match="keeps none of the 100"):
         resolve_slice(split, 100)
+
+
+def test_the_error_of_a_split_is_one_line_that_can_be_said_of_a_field():
+    with pytest.raises(SplitError) as caught:
+        resolve_slice("train[:0]", 5)
+    assert caught.value.reason == "keeps none of the 5 examples of 'train'"
+    assert str(caught.value) == f"data split: 'train[:0]' {caught.value.reason}"
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)

@@ -85,7 +85,7 @@ def test_what_is_not_prepared_comes_with_the_command_that_prepares_it(tfds_data_
         open_tfds(by_name(tfds_data_dir, name), "train")
     message = str(caught.value)
     assert "\n" not in message
-    assert f"data.name: {name} is not prepared in {tfds_data_dir}" in message
+    assert f"config.data.name = {name!r}: is not prepared in {tfds_data_dir}" in message
     assert message.endswith(
         'pip install tensorflow && python -c "import tensorflow_datasets as t; '
         f"t.builder('{name}', data_dir='{tfds_data_dir}')"
@@ -96,7 +96,7 @@ def test_what_is_not_prepared_comes_with_the_command_that_prepares_it(tfds_data_
 
 @pytest.mark.parametrize("name", ["", "a b", "../etc", "tiny:latest", "ns:tiny"])
 def test_other_names_are_refused(tfds_data_dir, name):
-    with pytest.raises(UserError, match="not a TFDS name"):
+    with pytest.raises(UserError, match=r"^config.data.name = .*: must be a TFDS name"):
         open_tfds(by_name(tfds_data_dir, name), "train")
 
 

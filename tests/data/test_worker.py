@@ -11,9 +11,9 @@ import pytest
 from condinit_jax.data.worker import start_worker
 
 STREAM = """
-import dataclasses, multiprocessing, os, signal, sys
+import dataclasses, gc, multiprocessing, os, signal, sys, time
 from condinit_jax.config import DataConfig
-from condinit_jax.data import open_source, train_batches
+from condinit_jax.data import eval_batches, open_source, train_batches
 
 if __name__ == "__main__":
     config = DataConfig(workers=1)
@@ -26,6 +26,16 @@ if __name__ == "__main__":
             os.kill(worker.pid, number)
         for _ in range(50):
             next(batches)
+    elif sys.argv[1] == "evaluated":
+        batches.close()
+        gc.disable()
+        config = dataclasses.replace(config, workers=2)
+        evaluation = eval_batches(open_source(config, "test"), config, batch_size=200)
+        assert len(list(evaluation)) == 5
+        held = [entry for entry in gc.get_objects() if type(entry).__name__ == "SharedMemoryArray"]
+        assert not held, len(held)
+        # A moment for Grain's thread that frees shared memory.
+        time.sleep(1)
     elif sys.argv[1] == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -70,7 +80,8 @@ def test_a_worker_ignores_the_signals_meant_for_the_run():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("ending", "returncode"), [("left open", 0), ("signalled", 0), ("killed", -signal.SIGKILL)]
+    ("ending", "returncode"),
+    [("left open", 0), ("signalled", 0), ("evaluated", 0), ("killed", -signal.SIGKILL)],
 )
 def test_a_run_leaves_no_worker_behind_and_says_nothing(tmp_path, ending, returncode):
     script = tmp_path / "run.py"

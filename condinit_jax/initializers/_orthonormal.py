@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental.custom_partitioning import custom_partitioning
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, UInt32
 
 Matrices = Float[Array, "matrices rows columns"]
@@ -124,12 +124,17 @@ def _indivisible(
         matrices = jax.vmap(gaussian)(data)
         return _orthonormal_columns(matrices.reshape(-1, *shape[1:])).reshape(matrices.shape)
 
+    def alone(data: KeyData) -> Batch:
+        # What one device runs after the split knows no mesh; an explicit one would mark its arrays.
+        with jax.sharding.use_abstract_mesh(AbstractMesh((), ())):
+            return draw(data)
+
     def everywhere(mesh: Any, arguments: Any, result: Any) -> Any:
         return NamedSharding(mesh, PartitionSpec())
 
     def partition(mesh: Any, arguments: Any, result: Any) -> Any:
         whole = everywhere(mesh, arguments, result)
-        return mesh, draw, whole, (whole,)
+        return mesh, alone, whole, (whole,)
 
     whole_draw = custom_partitioning(draw)
     whole_draw.def_partition(

@@ -19,6 +19,9 @@ erasing and colour jitter are not. Expect accuracies below the papers':
 
 paper, top-1 %, default / conditioned: b,imagenet 80.3 / 81.5 (ViT-B) and 81.6 / 82.7 (DeiT-B);
 ti,pets 26.7 / 47.7; ti,cifar100 conditioned 75.3, mimetic 75.0.
+
+ours, micro,bundled: 82.9 +- 0.1 % test accuracy over 3 seeds, conditioned, in about a minute on two
+CPU cores (`python benchmarks/default_run.py`). The other datasets have not been run here.
 """
 
 from ml_collections import ConfigDict

@@ -67,7 +67,11 @@ def _train(flags: argparse.Namespace, assignments: Sequence[str]) -> int:
         print(f"workdir: {workdir}", flush=True)
         from condinit_jax.training import train
 
-        train(run, workdir)
+        try:
+            train(run, workdir)
+        except UserError:
+            _remove_if_unused(workdir, made=flags.workdir is None)
+            raise
     except UserError as error:
         if flags.debug:
             raise
@@ -147,6 +151,12 @@ def _join_cluster(asked: bool) -> bool:
             f"--distributed: the processes did not find one another: {reason}"
         ) from error
     return jax.process_count() > 1
+
+
+def _remove_if_unused(workdir: Path, made: bool) -> None:
+    """Takes away the directory that this command made, where the run put nothing into it."""
+    if made and workdir.is_dir() and not any(workdir.iterdir()):
+        workdir.rmdir()
 
 
 def _workdir(given: str | None, recipe: str, several: bool) -> Path:

@@ -172,6 +172,14 @@ def test_an_interrupt_is_one_line_and_exit_code_130(command, trained, monkeypatc
     )
 
 
+def test_a_run_that_cannot_start_leaves_no_directory(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    argv = ["--config.data.source=folder", f"--config.data.dir={tmp_path / 'none'}"]
+    assert command(*argv) == 2
+    assert "is not a directory" in capsys.readouterr().err
+    assert not list(tmp_path.glob("runs/*"))
+
+
 def test_help_config_prints_every_field_with_its_value_and_trains_nothing(command, trained, capsys):
     assert command("--help-config", "--config.steps=700") == 0
     out = capsys.readouterr().out

@@ -69,6 +69,7 @@ def test_a_worker_ignores_the_signals_meant_for_the_run():
     ours, theirs = multiprocessing.get_context("spawn").Pipe()
     process = multiprocessing.get_context("spawn").Process(target=_ignoring, args=(theirs,))
     process.start()
+    assert ours.poll(60)
     pid = ours.recv()
     for number in (signal.SIGINT, signal.SIGTERM):
         os.kill(pid, number)

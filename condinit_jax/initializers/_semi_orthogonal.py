@@ -28,7 +28,7 @@ def semi_orthogonal(num_heads: int = 1) -> Initializer:
         bfloat16 are rounded from float32). It raises ValueError if the shape does not hold H heads.
 
     Example:
-        >>> import jax.numpy as jnp
+        >>> import jax, jax.numpy as jnp
         >>> kernel = semi_orthogonal(num_heads=12)(jax.random.key(0), (768, 768))
         >>> head = kernel.reshape(768, 12, 64)[:, 3]
         >>> bool(jnp.allclose(head.T @ head, jnp.eye(64), atol=1e-5))
@@ -58,7 +58,7 @@ def orthogonal() -> Initializer:
         or orthonormal rows where H*d > D.
 
     Example:
-        >>> import jax.numpy as jnp
+        >>> import jax, jax.numpy as jnp
         >>> kernel = orthogonal()(jax.random.key(0), (64, 4, 16)).reshape(64, 64)
         >>> bool(jnp.allclose(kernel.T @ kernel, jnp.eye(64), atol=1e-5))
         True

@@ -81,9 +81,9 @@ def test_an_unknown_time_left_is_left_out():
 
 
 def test_a_workdir_with_spaces_and_brackets_is_shown_as_it_is(capsys):
-    result = dataclasses.replace(RESULT, workdir="/tmp/my runs [/b]")
+    result = dataclasses.replace(RESULT, workdir="/home/me/my runs [/b]")
     out = io.StringIO()
     BarProgress(Console(file=out, force_terminal=True, width=110)).result(result)
-    assert "/tmp/my runs [/b]" in out.getvalue()
+    assert "/home/me/my runs [/b]" in out.getvalue()
     PlainProgress().result(result)
-    assert capsys.readouterr().out.endswith(" workdir=/tmp/my runs [/b]\n")
+    assert capsys.readouterr().out.endswith(" workdir=/home/me/my runs [/b]\n")

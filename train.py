@@ -1,14 +1,12 @@
 """The command that trains one model; `python train.py --help` says how it is called."""
 
 import argparse
-import difflib
 import itertools
 import os
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parent
 HELP = """examples:
@@ -25,11 +23,6 @@ JAX_PROCESS_ID outside a cluster that JAX knows), in a Slurm step of several tas
 """
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}; see --help\n")
-
-
 def main(argv: Sequence[str]) -> int:
     """Train as the arguments say.
 
@@ -39,23 +32,27 @@ def main(argv: Sequence[str]) -> int:
     Returns:
         The exit code: 0 done, 2 a mistake in the arguments, config or data, 130 interrupted.
     """
-    flags, assignments = _arguments(argv)
+    parser = _parser()
+    if {"-h", "--help"} & set(argv):
+        # JAX takes seconds to import: help is given before.
+        parser.print_help()
+        return 0
     try:
-        return _train(flags, assignments)
+        return _train(parser, argv)
     except KeyboardInterrupt:
-        if flags.debug:
+        if "--debug" in argv:
             raise
         note = "interrupted; give the run's --workdir to continue it"
         print(f"train.py: {note}", file=sys.stderr)
         return 130
 
 
-def _train(flags: argparse.Namespace, assignments: Sequence[str]) -> int:
-    # JAX takes seconds to import: wrong flags and --help are answered before.
+def _train(parser: argparse.ArgumentParser, argv: Sequence[str]) -> int:
     from condinit_jax import config as configs
     from condinit_jax.errors import UserError
 
     try:
+        flags, assignments = configs.read_arguments(parser, argv)
         config = configs.load(flags.config, directories=(Path(), ROOT))
         config = configs.override(config, assignments)
         if flags.help_config:
@@ -73,21 +70,22 @@ def _train(flags: argparse.Namespace, assignments: Sequence[str]) -> int:
             _remove_if_unused(workdir, made=flags.workdir is None)
             raise
     except UserError as error:
-        if flags.debug:
+        if "--debug" in argv:
             raise
         print(f"train.py: {error}", file=sys.stderr)
         return 2
     return 0
 
 
-def _arguments(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """The plain flags, and the assignments to fields of the config."""
-    parser = _Parser(
+def _parser() -> argparse.ArgumentParser:
+    """The plain flags; those of the config's fields are read beside them."""
+    parser = argparse.ArgumentParser(
         prog="train.py",
         description="Train a model as a config says.",
         epilog=HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
+        exit_on_error=False,
     )
     add = parser.add_argument
     add(
@@ -101,34 +99,7 @@ def _arguments(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     add("--help-config", action="store_true", help="print the config's fields and their meaning")
     add("--distributed", action="store_true", help="wait for the other processes of the cluster")
     add("--debug", action="store_true", help="show where an error comes from")
-
-    assignments, plain, words = [], [], list(argv)
-    while words:
-        word = words.pop(0)
-        if not word.startswith("--config."):
-            plain.append(word)
-            continue
-        if "=" not in word and words and not words[0].startswith("--"):
-            word += f"={words.pop(0)}"
-        assignments.append(word.removeprefix("--config."))
-    flags, left = parser.parse_known_args(plain)
-    if left:
-        flag = left[0].partition("=")[0]
-        known = ["--config", "--workdir", "--help-config", "--distributed", "--debug", "--help"]
-        near = _field_flags(flag) or difflib.get_close_matches(flag.partition(".")[0], known, 1)
-        parser.error(
-            f"{left[0]}: unknown argument" + (f"; did you mean {near[0]}?" if near else "")
-        )
-    return flags, assignments
-
-
-def _field_flags(flag: str) -> list[str]:
-    """The flag of the config's field that an unknown flag names, or none."""
-    # Takes seconds, as JAX does: only for a command line that is refused anyway.
-    from condinit_jax.config import find_field
-
-    path = find_field(flag.lstrip("-").replace("-", "_"))
-    return [f"--config.{path}"] if path else []
+    return parser
 
 
 def _join_cluster(asked: bool) -> bool:

@@ -7,6 +7,7 @@ typed dataclasses. The fields of `model` and `init` belong to the model and meth
 they are declared, in `condinit_jax/config/_fields.py`.
 """
 
+from condinit_jax.config._command_line import read_arguments
 from condinit_jax.config._display import describe, diff
 from condinit_jax.config._fields import (
     CheckpointConfig,
@@ -14,6 +15,7 @@ from condinit_jax.config._fields import (
     DataConfig,
     MeshConfig,
     OptimizerConfig,
+    ProbeConfig,
     ScheduleConfig,
     TaskConfig,
 )
@@ -27,6 +29,7 @@ __all__ = [
     "DataConfig",
     "MeshConfig",
     "OptimizerConfig",
+    "ProbeConfig",
     "ScheduleConfig",
     "TaskConfig",
     "default",
@@ -36,5 +39,6 @@ __all__ = [
     "load",
     "override",
     "parse",
+    "read_arguments",
     "to_dict",
 ]

@@ -39,6 +39,8 @@ def check(config: Config) -> None:
     if config.mesh.data == 0:
         raise wrong("mesh.data", 0, "must be -1 or at least 1")
     _check_data(config.data)
+    if not config.probe.quantities:
+        raise wrong("probe.quantities", (), "must name one at least; config.probe.every = 0 is off")
     _check_model(config.model, config.data.image_size)
     methods.build(config.init)
 

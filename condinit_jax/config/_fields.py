@@ -137,6 +137,44 @@ class CheckpointConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class ProbeConfig:
+    """Spectra of attention's Jacobians that a run measures as it goes.
+
+    The defaults take under 2 % of the default run's time (`benchmarks/probe_cost.py`). They are
+    caps, so that a larger model pays for a few small heads, not for all that it has.
+    """
+
+    every: int = _field(
+        250,
+        "steps between probes of attention's Jacobian, besides one before the first step and one "
+        "after the last; 0 probes never",
+        minimum=0,
+    )
+    layers: int = _field(
+        4, "layers probed, evenly spaced from the first to the last; 0: all", minimum=0
+    )
+    heads: int = _field(1, "heads probed in each layer, from the first; 0: all", minimum=0)
+    examples: int = _field(
+        1, "examples probed: the first readable ones of the evaluation split", minimum=1
+    )
+    tokens: int = _field(
+        64,
+        "rows of attention's output that a Jacobian is taken of, evenly spaced tokens; they attend "
+        "to all; 0: all",
+        minimum=0,
+    )
+    quantities: tuple[Literal["jacobian", "kernels", "bound"], ...] = _field(
+        ("jacobian",),
+        "what is measured: jacobian, kappa(J) of each head; kernels, that of each kernel; bound, "
+        "the paper's bound of kappa(J)",
+    )
+    method: Literal["auto", "gram", "qr", "matrix_free"] = _field(
+        "auto", "how a spectrum is computed (condinit_jax.spectra); auto takes what is exact"
+    )
+    memory: float = _field(2.0, "memory that one head's spectrum may take, GiB", above=0)
+
+
+@dataclasses.dataclass(frozen=True)
 class Config:
     """One training run."""
 
@@ -172,3 +210,4 @@ class Config:
     schedule: ScheduleConfig = dataclasses.field(default_factory=ScheduleConfig)
     mesh: MeshConfig = dataclasses.field(default_factory=MeshConfig)
     checkpoint: CheckpointConfig = dataclasses.field(default_factory=CheckpointConfig)
+    probe: ProbeConfig = dataclasses.field(default_factory=ProbeConfig)

@@ -88,7 +88,11 @@ def unknown(path: str, value: Any, fields: Mapping[str, Field]) -> UserError:
         return wrong(path, value, "is given by the task; leave it out")
     siblings = {_leaf(known): known for known in fields if _group(known) == group}
     elsewhere = [known for known in fields if _leaf(known) == name]
-    continued = [siblings[leaf] for leaf in siblings if name and leaf.startswith(name)]
+    continued = [
+        siblings[leaf]
+        for leaf in siblings
+        if name and (leaf.startswith(name) or leaf.endswith(f"_{name}"))
+    ]
     alike = [siblings[match] for match in difflib.get_close_matches(name, siblings, 1, _ALIKE)]
     near = [siblings[match] for match in difflib.get_close_matches(name, siblings, 1)]
     anywhere = difflib.get_close_matches(path, fields, 1)

@@ -117,6 +117,8 @@ def describe_type(annotation: Any) -> str:
         return " or ".join(describe_type(part) for part in parts)
     if origin is tuple or annotation is tuple:
         inner = {int: "integers", float: "numbers", str: "texts"}
+        if parts and typing.get_origin(parts[0]) is Literal:
+            return f"a tuple of {describe_type(parts[0])}"
         return f"a tuple of {inner.get(parts[0], 'values') if parts else 'values'}"
     names = {
         bool: "true or false",

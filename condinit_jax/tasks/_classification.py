@@ -21,6 +21,7 @@ from condinit_jax.data import (
 )
 from condinit_jax.errors import UserError
 from condinit_jax.models import MODELS
+from condinit_jax.spectra._record import Recording, record
 from condinit_jax.tasks._task import Batch, Batches, Variables
 
 
@@ -120,6 +121,14 @@ class Classification:
         # Padding may hold anything, so it is replaced, not multiplied: 0 times NaN is NaN.
         losses = jnp.where(real > 0, cross_entropy(logits, batch["label"]), 0.0)
         return {"loss": jnp.sum(losses), "accuracy": jnp.sum(hits), "count": jnp.sum(real)}
+
+    def attention_inputs(
+        self, params: chex.ArrayTree, collections: chex.ArrayTree, batch: Batch
+    ) -> Recording:
+        """What enters the model's attention for these images; see `Task.attention_inputs`."""
+        exact = {"dtype": jnp.float32} if hasattr(self.model, "dtype") else {}
+        variables = {"params": params, **collections}
+        return record(self.model.clone(**exact), variables, batch["image"], train=False)
 
     def train_batches(self, start_step: int) -> Batches:
         """Endless training batches from the given one on."""

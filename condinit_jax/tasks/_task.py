@@ -6,6 +6,8 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import chex
 import jax
 
+from condinit_jax.spectra._record import Recording
+
 Batch: TypeAlias = Mapping[str, Any]
 """Arrays by name; the first axis of each counts examples."""
 
@@ -92,6 +94,24 @@ class Task(Protocol):
 
         Returns:
             Sums over the real examples, with their number as "count".
+        """
+
+    def attention_inputs(
+        self, params: chex.ArrayTree, collections: chex.ArrayTree, batch: Batch
+    ) -> Recording:
+        """What the model's attention blocks read; pure, runs inside `jit`.
+
+        Args:
+            params: Parameters, float32.
+            collections: The model's other variables.
+            batch: Evaluation examples, none of them padding.
+
+        Returns:
+            The recording of a forward pass in evaluation mode, in float32 whatever a run computes
+            in: rounded further, tokens that are nearly the same have other condition numbers.
+
+        Raises:
+            UserError: If the model has no attention block.
         """
 
     def train_batches(self, start_step: int) -> Batches:

@@ -22,7 +22,7 @@ PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "grai
 
 METRICS = "metrics.jsonl"
 
-KEPT = ("train", "eval", "config")
+KEPT = ("train", "eval", "probe", "config")
 """Kinds of rows that a resumed run keeps; it writes its own end."""
 
 
@@ -138,6 +138,16 @@ class MetricWriter:
                 if name not in ("step", "kind"):
                     self._board.add_scalar(f"{row['kind']}/{name}", value, row["step"])
 
+    def scalars(self, step: int, figures: Mapping[str, float]) -> None:
+        """Adds figures to TensorBoard alone.
+
+        Args:
+            step: Where they were measured.
+            figures: Values by name.
+        """
+        for name, value in figures.items():
+            self._board.add_scalar(name, value, step)
+
     def close(self) -> None:
         """Flushes and closes the files."""
         self._file.close()
@@ -149,6 +159,9 @@ class NoWriter:
 
     def write(self, row: Mapping[str, Any]) -> None:
         """Leaves the row to the first process."""
+
+    def scalars(self, step: int, figures: Mapping[str, float]) -> None:
+        """Leaves the figures to the first process."""
 
     def close(self) -> None:
         """Has nothing to close."""

@@ -27,6 +27,7 @@ from condinit_jax.training.clock import Clock
 from condinit_jax.training.curves import save_curves
 from condinit_jax.training.evaluation import evaluate
 from condinit_jax.training.optimizer import build_optimizer
+from condinit_jax.training.probing import Probing
 from condinit_jax.training.progress import CorruptWarning, Progress, default_progress
 from condinit_jax.training.result import Result, read_result
 from condinit_jax.training.schedule import build_schedule
@@ -198,6 +199,14 @@ def _run(
     eval_fn = jax.jit(functools.partial(eval_step, task=task), out_shardings=whole)
     key = jax.jit(jax.random.fold_in, static_argnums=1, out_shardings=whole)(root, STEP_KEY)
     warn = CorruptWarning(progress)
+    probing = Probing(
+        config.probe,
+        task=task,
+        whole=whole,
+        progress=progress,
+        writer=writer,
+        record=record.get("probe"),
+    )
 
     def evaluate_now(step: int) -> None:
         nonlocal evaluation, best
@@ -230,6 +239,8 @@ def _run(
                 progress.say(f"step compiled in {time.perf_counter() - began:.1f} s")
             stream = itertools.chain([example], (to_devices(b, on_batch) for b in batches))
         progress.begin(start, steps)
+        with clock.paused():
+            probing.begin(start, state)
         for step, batch in zip(range(start + 1, steps + 1), stream, strict=False):
             state, figures = step_fn(state, batch, key)
             window.add(step, figures)
@@ -250,6 +261,11 @@ def _run(
                 with clock.paused():
                     evaluate_now(step)
 
+            if probing.due(step, steps):
+                window.fetch()
+                with clock.paused():
+                    probing.measure(step, state)
+
             if last or stop.asked or step % config.checkpoint.every == 0 or best["step"] == step:
                 record = {
                     **identity,
@@ -257,6 +273,7 @@ def _run(
                     "clock": clock.state(),
                     "best": best,
                     "evaluation": evaluation,
+                    "probe": probing.state(),
                 }
                 with clock.paused():
                     checkpoints.save(step, state, record, best["step"])
@@ -264,6 +281,8 @@ def _run(
                 raise KeyboardInterrupt
         if evaluation["step"] != steps:
             evaluate_now(steps)
+        if probing.due(steps, steps):
+            probing.measure(steps, state)
     except NonFiniteError as error:
         checkpoints.wait()
         writer.write({"step": error.step, "kind": "failed", "reason": str(error)})
@@ -286,9 +305,11 @@ def _run(
         images_per_second=clock.images_per_second,
         corrupt=_over_processes(batches.corrupt.count),
         workdir=str(workdir),
+        probe_seconds=probing.seconds,
     )
     if first_process:
-        writer.write({"step": steps, "kind": "final", **result.metrics, "seconds": result.seconds})
+        times = {"seconds": result.seconds, "probe_seconds": result.probe_seconds}
+        writer.write({"step": steps, "kind": "final", **result.metrics, **times})
         title = f"{task.summary()}; init {config.init['method']}, seed {config.seed}"
         rows = files.read_rows(workdir / files.METRICS)
         save_curves(rows, "\n".join(textwrap.wrap(title, 100)), workdir / "curves.png")

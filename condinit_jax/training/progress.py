@@ -104,6 +104,7 @@ def _result_figures(result: Result) -> list[tuple[str, str]]:
         ("best_step", str(result.best_step)),
         _named("seconds", result.seconds),
         _named("images_per_second", result.images_per_second),
+        *([("probes", f"{result.probe_seconds:.2g}s")] if result.probe_seconds else []),
         ("corrupt", str(result.corrupt)),
         ("workdir", result.workdir),
     ]

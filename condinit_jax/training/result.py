@@ -18,6 +18,7 @@ class Result:
         best_step: Step with that value; its checkpoint is kept.
         seconds: Wall-clock seconds of all sessions.
         images_per_second: Training throughput, without compilation, evaluation and saving.
+        probe_seconds: Of `seconds`, those that probes of attention's Jacobian took.
         corrupt: Training examples of the last session that could not be read.
         workdir: Directory with the run's files.
     """
@@ -31,6 +32,7 @@ class Result:
     images_per_second: float
     corrupt: int
     workdir: str
+    probe_seconds: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON holds them."""

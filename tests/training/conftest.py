@@ -1,5 +1,6 @@
 import types
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,8 +12,11 @@ from condinit_jax.config import (
     Config,
     MeshConfig,
     OptimizerConfig,
+    ProbeConfig,
     ScheduleConfig,
 )
+from condinit_jax.errors import UserError
+from condinit_jax.spectra._record import record
 from condinit_jax.training import Silent
 from condinit_jax.training.files import read_rows
 
@@ -97,12 +101,33 @@ class FakeTask:
             "count": jnp.sum(mask),
         }
 
+    def attention_inputs(self, params, collections, batch):
+        raise UserError("fake task: has no attention block")
+
     def train_batches(self, start_step):
         endless = range(start_step, 10**9)
         return FakeBatches(endless, self.batch_size, **self.faults)
 
     def eval_batches(self):
         return EvalBatches(range(10**6, 10**6 + 4), 16)
+
+
+class AttentiveTask(FakeTask):
+    """The same after an attention block of two heads over four tokens of width 8."""
+
+    attention = nn.MultiHeadDotProductAttention(num_heads=2)
+
+    def init(self, key):
+        variables = super().init(key)
+        block = self.attention.init(jax.random.fold_in(key, 2), jnp.zeros((1, 4, 8)))["params"]
+        return {**variables, "params": {**variables["params"], "attention": block}}
+
+    def _logits(self, params, x):
+        mixed = self.attention.apply({"params": params["attention"]}, x.reshape(-1, 4, 8))
+        return super()._logits(params, x + mixed.reshape(x.shape))
+
+    def attention_inputs(self, params, collections, batch):
+        return record(self.attention, params["attention"], batch["x"].reshape(-1, 4, 8))
 
 
 class EvalBatches(FakeBatches):
@@ -144,6 +169,10 @@ class Recorder(Silent):
     def say(self, text):
         self.lines.append(text)
 
+    def starting(self, *beginnings):
+        """The lines that begin so."""
+        return [line for line in self.lines if line.startswith(beginnings)]
+
 
 @pytest.fixture(scope="session", autouse=True)
 def _compile_once(tmp_path_factory):
@@ -157,6 +186,11 @@ def _compile_once(tmp_path_factory):
 @pytest.fixture
 def fake_task():
     return FakeTask
+
+
+@pytest.fixture
+def attentive_task():
+    return AttentiveTask
 
 
 @pytest.fixture
@@ -176,6 +210,7 @@ def short_config(**fields):
         "schedule": ScheduleConfig(warmup_steps=3),
         "checkpoint": CheckpointConfig(every=4, keep=2),
         "mesh": MeshConfig(data=1),
+        "probe": ProbeConfig(every=0),
     }
     return Config(**{**defaults, **fields})
 
@@ -185,7 +220,7 @@ def run_config():
     return short_config
 
 
-TIMES = ("seconds", "images_per_second", "steps_per_second")
+TIMES = ("seconds", "probe_seconds", "images_per_second", "steps_per_second")
 
 
 def rows_of(workdir):

@@ -44,6 +44,15 @@ def test_rows_after_the_restored_step_are_dropped(tmp_path):
     assert [(row["step"], row.get("loss")) for row in rows] == [(5, 1.0), (10, 1.0), (15, 2.0)]
 
 
+def test_probes_up_to_the_restored_step_are_kept(tmp_path):
+    writer = files.MetricWriter(tmp_path, 0)
+    for step in (0, 10, 15):
+        writer.write({"step": step, "kind": "probe", "layer": 0, "kappa": 2.0})
+    writer.close()
+    files.MetricWriter(tmp_path, 10).close()
+    assert [row["step"] for row in files.read_rows(tmp_path / files.METRICS)] == [0, 10]
+
+
 def test_a_new_run_starts_with_an_empty_file(tmp_path):
     (tmp_path / files.METRICS).write_text('{"step": 0, "kind": "train"}\n')
     files.MetricWriter(tmp_path, 0).close()
@@ -61,11 +70,14 @@ def test_tensorboard_holds_every_figure(tmp_path):
     writer.write({"step": 5, "kind": "train", "loss": 1.5, "lr": 0.25})
     writer.write({"step": 5, "kind": "eval", "accuracy": 0.75})
     writer.write({"step": 5, "kind": "final", "accuracy": 0.75})
+    writer.write({"step": 5, "kind": "probe", "layer": 0, "kappa": 2.0})
+    writer.scalars(5, {"probe/kappa_layer_00": 2.0})
     writer.close()
     assert read_scalars(tmp_path / "tensorboard") == {
         ("train/loss", 5): 1.5,
         ("train/lr", 5): 0.25,
         ("eval/accuracy", 5): 0.75,
+        ("probe/kappa_layer_00", 5): 2.0,
     }
 
 

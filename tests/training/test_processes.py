@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from condinit_jax.config import MeshConfig
+from condinit_jax.config import MeshConfig, ProbeConfig
 from condinit_jax.training import train
 from condinit_jax.training.files import read_rows
 
@@ -24,7 +24,7 @@ WORKER = textwrap.dedent(
     jax.config.update("jax_num_cpu_devices", 2)
     jax.distributed.initialize(f"localhost:{port}", 2, int(index))
 
-    from condinit_jax.config import CheckpointConfig, Config, MeshConfig, OptimizerConfig
+    from condinit_jax.config import MeshConfig, ProbeConfig
     from condinit_jax.training import train
 
     spec = importlib.util.spec_from_file_location("fixtures", fixtures)
@@ -32,7 +32,7 @@ WORKER = textwrap.dedent(
     spec.loader.exec_module(fixtures)
 
 
-    class Half(fixtures.FakeTask):
+    class Half(fixtures.AttentiveTask):
         # This process's share of the batches that one process would see.
         def train_batches(self, start_step):
             return fixtures.Share(super().train_batches(start_step), int(index), 2)
@@ -42,7 +42,8 @@ WORKER = textwrap.dedent(
 
 
     task = Half(width=1024, fail_at=int(stop) if stop != "never" else None)
-    config = fixtures.short_config(mesh=MeshConfig(data=2, fsdp=2))
+    probe = ProbeConfig(every=5, heads=0, examples=10)
+    config = fixtures.short_config(mesh=MeshConfig(data=2, fsdp=2), probe=probe)
     try:
         train(config, workdir, task=task)
     except RuntimeError as error:
@@ -80,17 +81,23 @@ def _run_both(workdir, stop):
 
 
 @pytest.mark.slow
-def test_two_processes_train_stop_and_resume_like_one(fake_task, run_config, tmp_path):
+def test_two_processes_train_stop_and_resume_like_one(attentive_task, run_config, tmp_path):
     first, second = _run_both(tmp_path / "two", "6")
     assert "train step=5/12" in first
     assert "stopped as asked" in second
     assert "step=" not in second
     _run_both(tmp_path / "two", "never")
-    config = run_config(mesh=MeshConfig(data=2, fsdp=2))
-    train(config, tmp_path / "one", task=fake_task(width=1024))
+    # Ten examples are more than the first process's share of a batch.
+    probe = ProbeConfig(every=5, heads=0, examples=10)
+    config = run_config(mesh=MeshConfig(data=2, fsdp=2), probe=probe)
+    train(config, tmp_path / "one", task=attentive_task(width=1024))
     expected, found = (read_rows(tmp_path / name / "metrics.jsonl") for name in ("one", "two"))
     assert [(r["step"], r["kind"]) for r in expected] == [(r["step"], r["kind"]) for r in found]
     for one, two in zip(expected, found, strict=True):
+        if one["kind"] == "probe":
+            assert (one["head"], one["example"]) == (two["head"], two["example"])
+            assert two["kappa"] == pytest.approx(one["kappa"], rel=1e-2 if one["step"] else 1e-4)
+            continue
         assert two["loss"] == pytest.approx(one["loss"], rel=1e-4)
         assert two["accuracy"] == pytest.approx(one["accuracy"])
         assert two.get("count") == one.get("count")

@@ -9,6 +9,7 @@ from condinit_jax.training.progress import (
     PlainProgress,
     clock_text,
     default_progress,
+    result_text,
     row_text,
 )
 from condinit_jax.training.result import Result
@@ -42,6 +43,12 @@ def _follow(progress):
     progress.row(EVAL, 3600.0)
     progress.result(RESULT)
     progress.close()
+
+
+def test_a_result_says_what_its_probes_took():
+    assert " images/s=2000 probes=1.2s " in result_text(
+        dataclasses.replace(RESULT, probe_seconds=1.234)
+    )
 
 
 def test_a_log_gets_one_plain_line_per_event(capsys):

@@ -13,20 +13,39 @@ import pytest
 
 from condinit_jax import config as configs
 from condinit_jax import methods, tasks
-from condinit_jax.config import MeshConfig
+from condinit_jax.config import MeshConfig, ProbeConfig
 from condinit_jax.errors import UserError
 from condinit_jax.training import Silent, train
+from condinit_jax.training.files import read_rows
 from condinit_jax.training.optimizer import build_optimizer
 from condinit_jax.training.schedule import build_schedule
 from condinit_jax.training.sharding import make_mesh, param_shardings
 from condinit_jax.training.state import init_state
 
 RECIPE = pathlib.Path(__file__).resolve().parents[2] / "configs/vit.py"
-SHORT = ["steps=9", "schedule.warmup_steps=2", "log_every=2", "eval_every=4", "checkpoint.every=3"]
+SHORT = [
+    "steps=9",
+    "schedule.warmup_steps=2",
+    "log_every=2",
+    "eval_every=4",
+    "checkpoint.every=3",
+    "probe.every=0",
+]
 
 
 def recipe(*changes):
     return configs.parse(configs.override(configs.load(str(RECIPE)), [*SHORT, *changes]))
+
+
+class Recorder(Silent):
+    """Keeps what a person would have read."""
+
+    def __init__(self):
+        super().__init__()
+        self.lines = []
+
+    def say(self, text):
+        self.lines.append(text)
 
 
 class StopsAt(Silent):
@@ -104,6 +123,21 @@ def test_the_seed_changes_the_draw():
     first, second = (first_state(dataclasses.replace(recipe(), seed=s), mesh) for s in (0, 1))
     kernels = [s.params["blocks"]["attention"]["query"]["kernel"] for s in (first, second)]
     assert (kernels[0] != kernels[1]).any()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_recipes_own_probes_see_every_layer_and_never_a_rounded_token(tmp_path, dtype):
+    recorder = Recorder()
+    config = recipe("steps=1", "schedule.warmup_steps=0", f"compute_dtype={dtype}")
+    train(dataclasses.replace(config, probe=ProbeConfig()), tmp_path, progress=recorder)
+    rows = [row for row in read_rows(tmp_path / "metrics.jsonl") if row["kind"] == "probe"]
+    assert [(row["step"], row["layer"], row["head"]) for row in rows] == [
+        (step, layer, 0) for step in (0, 1) for layer in range(4)
+    ]
+    for row in rows:
+        assert (row["tokens"], row["rank"], row["size"]) == (17, 272, 272)
+        assert (row["dtype"], row["converged"], row["warning"]) == ("float64", True, "")
+    assert not [line for line in recorder.lines if line.startswith("warning: no probe")]
 
 
 @pytest.mark.slow

@@ -1,0 +1,197 @@
+"""The models that are probed: freshly drawn as a run draws them, or out of a run's checkpoints."""
+
+import dataclasses
+import difflib
+import functools
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import chex
+import jax
+import numpy as np
+import optax
+import orbax.checkpoint as ocp
+from ml_collections import ConfigDict
+
+import condinit_jax
+from condinit_jax import config as configs
+from condinit_jax import methods, tasks
+from condinit_jax.config import Config
+from condinit_jax.errors import UserError
+from condinit_jax.probe._arguments import LAST, Request, Steps
+from condinit_jax.tasks import Task
+from condinit_jax.training.checkpoints import quiet_logs
+from condinit_jax.training.state import init_state
+
+Variables = tuple[chex.ArrayTree, chex.ArrayTree]
+
+ALIASES = {
+    "xavier": "xavier_uniform",
+    "glorot": "xavier_uniform",
+    "he": "he_normal",
+    "kaiming": "he_normal",
+    "lecun": "lecun_normal",
+}
+"""Names that people use for one of several methods, with the one that they mostly mean."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Subject:
+    """One model to probe.
+
+    Attributes:
+        run: What the rows call it: the method, or the run's directory.
+        step: Its step.
+        task: Captures what its attention reads.
+        load: Gives the parameters and the other collections.
+    """
+
+    run: str
+    step: int
+    task: Task
+    load: Callable[[], Variables]
+
+
+def subjects(request: Request) -> list[Subject]:
+    """The models that a command asks for, with everything checked that can be before computing.
+
+    Args:
+        request: The command.
+
+    Returns:
+        The models, in the order asked for.
+
+    Raises:
+        UserError: If a config, method, run or step is not there.
+    """
+    if request.workdirs:
+        return _of_runs(request)
+    return _at_initialization(request)
+
+
+def _at_initialization(request: Request) -> list[Subject]:
+    root = Path(condinit_jax.__file__).parents[1]
+    recipe = configs.load(request.recipe, directories=(Path(), root))
+    recipe = configs.override(recipe, request.assignments)
+    own = configs.parse(recipe)
+    names = [resolve(name) for name in request.inits] or [own.init["method"]]
+    # The model and the data are the same for all of them.
+    task = tasks.build(own)
+    found = []
+    for name in dict.fromkeys(names):
+        run = configs.parse(configs.override(recipe, [f"init.method={name}"]))
+        found.append(Subject(name, 0, task, functools.partial(_draw, run, task)))
+    return found
+
+
+def resolve(name: str) -> str:
+    """The method that a name stands for.
+
+    Args:
+        name: A key of `METHODS`, "default", or an alias such as "xavier".
+
+    Returns:
+        The key.
+
+    Raises:
+        UserError: If there is none.
+
+    Example:
+        >>> resolve("xavier"), resolve("default")
+        ('xavier_uniform', 'default')
+    """
+    known = [methods.DEFAULT, *methods.METHODS]
+    name = name if name in known else ALIASES.get(name, name)
+    if name not in known:
+        near = difflib.get_close_matches(name, known, 1)
+        guess = f"did you mean {near[0]}? There" if near else "there"
+        raise UserError(f"--init = {name!r}: unknown method; {guess} are {', '.join(known)}")
+    return name
+
+
+def _draw(run: Config, task: Task) -> Variables:
+    """The parameters before the first step of a run, with the same bits."""
+    draw = functools.partial(
+        init_state,
+        task=task,
+        optimizer=optax.identity(),
+        method=methods.build(run.init),
+        average=False,
+    )
+    state = jax.jit(draw)(jax.random.key(run.seed))
+    return state.params, state.collections
+
+
+def _of_runs(request: Request) -> list[Subject]:
+    found = []
+    names = _short_names(request.workdirs)
+    for workdir, name in zip(request.workdirs, names, strict=True):
+        run = _config_of(workdir, request.assignments)
+        steps = _steps_of(workdir, request.steps)
+        task = tasks.build(run)
+        for step in steps:
+            found.append(Subject(name, step, task, functools.partial(_restore, workdir, step)))
+    return found
+
+
+def _short_names(workdirs: Sequence[Path]) -> list[str]:
+    """The directories' own names, or whole paths where two have the same."""
+    names = [workdir.absolute().name for workdir in workdirs]
+    same = len(set(names)) < len(names)
+    return [str(workdir) for workdir in workdirs] if same else names
+
+
+def _config_of(workdir: Path, assignments: Sequence[str]) -> Config:
+    file = workdir / "config.json"
+    try:
+        stored = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "is no JSON"
+        raise UserError(
+            f"--workdir = {str(workdir)!r}: holds no run ({file.name}: {reason})"
+        ) from error
+    return configs.parse(configs.override(ConfigDict(stored, type_safe=False), assignments))
+
+
+def _steps_of(workdir: Path, wanted: Steps) -> tuple[int, ...]:
+    directory = workdir / "checkpoints"
+    saved: list[int] = []
+    if directory.is_dir():
+        with quiet_logs(), _manager(directory) as manager:
+            saved = sorted(manager.all_steps())
+    if not saved:
+        raise UserError(f"--workdir = {str(workdir)!r}: holds no checkpoint")
+    if isinstance(wanted, str):
+        return tuple(saved[-1:] if wanted == LAST else saved)
+    for step in wanted:
+        if step not in saved:
+            there = ", ".join(map(str, saved))
+            raise UserError(f"--step = {step}: {workdir} has checkpoints of steps {there}")
+    return tuple(sorted(wanted))
+
+
+def _restore(workdir: Path, step: int) -> Variables:
+    """Parameters and collections alone, on the host; a run that goes on is not disturbed."""
+    directory = workdir / "checkpoints"
+    try:
+        with quiet_logs(), _manager(directory) as manager:
+            shapes: Any = manager.item_metadata(step)["state"]
+            wanted = {name: shapes[name] for name in ("params", "collections")}
+            target = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), wanted)
+            args = ocp.args.PyTreeRestore(item=wanted, restore_args=target, partial_restore=True)
+            state = manager.restore(step, args=ocp.args.Composite(state=args))["state"]
+    except Exception as error:
+        # A checkpoint that was listed and cannot be read is damaged, or was removed meanwhile.
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"{directory / str(step)}: cannot be read ({reason})") from error
+    return state["params"], state["collections"]
+
+
+def _manager(directory: Path) -> ocp.CheckpointManager:
+    return ocp.CheckpointManager(
+        directory.absolute(),
+        options=ocp.CheckpointManagerOptions(read_only=True),
+        item_handlers={"state": ocp.PyTreeCheckpointHandler()},
+    )

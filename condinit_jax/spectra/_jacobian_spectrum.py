@@ -1,0 +1,405 @@
+r"""The condition number of one softmax head's Jacobian, exact, at real sizes.
+
+Three ways lead to it, none of which builds J where J is large:
+
+- "gram": a Cholesky factor of J J^T (or J^T J) preconditions an iteration on J itself;
+- "qr": an orthogonal reduction of J in blocks, then an SVD of its triangular factor;
+- "matrix_free": products with J and J^T alone, for when no square matrix fits.
+
+The width of the tokens is reduced first, which is exact. All in float64. Which way is taken follows
+from the memory allowed and an estimate of kappa, and is said in the record.
+"""
+
+import dataclasses
+import math
+from typing import Literal
+
+import jax
+import numpy as np
+
+from condinit_jax.errors import UserError
+from condinit_jax.spectra import _factorised as factorised
+from condinit_jax.spectra._condition_number import (
+    ConditionNumber,
+    check_rtol,
+    from_values,
+    precision_warning,
+)
+from condinit_jax.spectra._davidson import Extreme
+from condinit_jax.spectra._head import Head
+from condinit_jax.spectra._null_space import NullSpace, null_space
+from condinit_jax.spectra._precision import float64, on_host
+from condinit_jax.spectra._width_reduction import reduce_width
+
+Method = Literal["auto", "gram", "qr", "matrix_free"]
+Values = Literal["extremes", "all"]
+
+GIB = 2**30
+SMALL = 1024
+"""Up to this size of J's shorter side, every singular value costs less than finding two of them."""
+
+SHIFT = {"float64": 1e-14, "float32": 3e-6}
+"""Relative to sigma_max^2; somewhat above the rounding of a Cholesky decomposition of 1e4 rows."""
+
+GRAM_LIMIT = 1e7
+"""Condition numbers above it leave no digit to a float64 Gram matrix."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Plan:
+    """Sizes that decide how a head is treated."""
+
+    head: Head
+    rows: int
+    columns: int
+    side: factorised.Side
+    null: NullSpace | None
+    nullity: int
+    size: int
+    rtol: float
+
+    @property
+    def square(self) -> int:
+        """Rows of the square matrix."""
+        return self.rows if self.side == "rows" else self.columns
+
+    @property
+    def rank(self) -> int:
+        """Singular values that a generic head of these sizes has."""
+        return self.square - self.nullity
+
+    @property
+    def blocks(self) -> int:
+        """Parts in which J is absorbed by the QR decomposition."""
+        other = self.columns if self.side == "rows" else self.rows
+        most = min(self.head.tokens.shape if self.side == "rows" else self.head.tokens.shape[:1])
+        return max(min(math.ceil(other / self.square) if self.square > 4 * SMALL else 1, most), 1)
+
+    def bytes(self, method: Method) -> float:
+        """Memory at the peak, about; measured by benchmarks/jacobian_spectrum.py."""
+        square = 8.0 * self.square**2
+        if method == "gram":
+            return 2.2 * square + 64e6
+        other = 8.0 * self.square * (self.columns if self.side == "rows" else self.rows)
+        return 3 * (square * (self.blocks > 1) + other / self.blocks) + 64e6
+
+
+def jacobian_spectrum(
+    head: Head,
+    *,
+    values: Values = "extremes",
+    method: Method = "auto",
+    memory: float = 4 * GIB,
+    rtol: float | None = None,
+    accuracy: float = 1e-6,
+    device: jax.Device | None = None,
+) -> ConditionNumber:
+    r"""The condition number of J = [dA/dW_Q, dA/dW_K, dA/dW_V], A the output of one head.
+
+    J has N v rows (N tokens, v the width of values) and d D + d E + v E columns, for query kernels
+    (D, d), key kernels (E, d) and value kernels (E, v). Biases, masks and the parameters of maps
+    are constants.
+
+    Args:
+        head: One head, not a stack; arrays of any floating dtype, on any device.
+        values: "all" keeps every singular value in the record; "extremes" only where they come for
+            free.
+        method: "gram", "qr", "matrix_free" (see the module), or "auto": every singular value by QR
+            up to a shorter side of 1024, then the Gram matrix, or QR where kappa is beyond 1e7 or
+            the Gram matrix fails, then matrix-free.
+        memory: bytes that this call may use.
+        rtol: singular values up to `rtol * sigma_max` count as zero; None takes the longer side of
+            J times the epsilon of float64.
+        accuracy: relative accuracy of kappa at which iterations stop.
+        device: where to compute; None chooses, see `spectrum_device`.
+
+    Returns:
+        The record. `size` is min(rows, columns) of J; `dropped` counts singular values that are
+        zero, those by construction included (on the column side, d^2 gauge directions and more). An
+        iterative method that did not converge says so.
+
+    Raises:
+        UserError: for arrays that are not finite or do not fit each other, a query whose every key
+            is masked, or too little memory for the method.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> head = Head(rng.normal(size=(6, 20)), *rng.normal(size=(3, 20, 4)) / 20**0.5)
+        >>> record = jacobian_spectrum(head)
+        >>> record.rank, record.size, record.method, record.dtype
+        (24, 24, 'qr', 'float64')
+
+    References:
+        Saratchandran and Lucey, Conditioned Initialization for Attention, ICLR 2026, Section 3.
+    """
+    head = on_host(head)
+    check_head(head)
+    _check_options(values, method, memory, accuracy)
+    plan = _plan(head, rtol)
+    with float64(device):
+        return _spectrum(plan, values, method, memory, accuracy)
+
+
+def jacobian_spectra(
+    heads: Head,
+    *,
+    values: Values = "extremes",
+    method: Method = "auto",
+    memory: float = 4 * GIB,
+    rtol: float | None = None,
+    accuracy: float = 1e-6,
+    device: jax.Device | None = None,
+) -> list[ConditionNumber]:
+    """`jacobian_spectrum` of each head of a stack, such as `attention_heads` makes.
+
+    Small heads are computed in one call, larger ones in turn, by one compiled function.
+
+    Args:
+        heads: Heads along the leading axis of every array.
+        values: See `jacobian_spectrum`, as for all that follows.
+        method: See there.
+        memory: See there.
+        rtol: See there.
+        accuracy: See there.
+        device: See there.
+
+    Returns:
+        One record per head.
+
+    Raises:
+        UserError: As `jacobian_spectrum`; the message names the head.
+
+    Example:
+        >>> from condinit_jax.kernels import AttentionKernels
+        >>> from condinit_jax.spectra import attention_heads
+        >>> rng = np.random.default_rng(0)
+        >>> kernels = AttentionKernels(*rng.normal(size=(3, 12, 2, 6)))
+        >>> len(jacobian_spectra(attention_heads(kernels, rng.normal(size=(5, 12)))))
+        2
+    """
+    _check_options(values, method, memory, accuracy)
+    heads = on_host(heads)
+    singles = [jax.tree.map(lambda a, i=index: a[i], heads) for index in range(len(heads.query))]
+    for index, head in enumerate(singles):
+        try:
+            check_head(head)
+        except UserError as error:
+            raise UserError(f"head {index}: {error}") from error
+    plans = [_plan(head, rtol) for head in singles]
+    shapes = {tuple(np.shape(leaf) for leaf in jax.tree.leaves(plan.head)) for plan in plans}
+    with float64(device):
+        first = plans[0]
+        alike = len(shapes) == 1 and first.square <= SMALL and method in ("auto", "qr")
+        if alike and first.bytes("qr") <= memory:
+            stack = jax.tree.map(lambda *leaves: np.stack(leaves), *(plan.head for plan in plans))
+            found = np.asarray(factorised.all_values(stack, side=first.side))
+            return [_record(plan, row, "qr") for plan, row in zip(plans, found, strict=True)]
+        return [_spectrum(plan, values, method, memory, accuracy) for plan in plans]
+
+
+def check_head(head: Head) -> None:
+    """Raises a UserError for arrays that are not finite or do not fit each other."""
+    arrays = {field.name: getattr(head, field.name) for field in dataclasses.fields(head)}
+    for name, array in arrays.items():
+        if not isinstance(array, np.ndarray) or array.dtype.kind != "f":
+            continue
+        # An additive bias of minus infinity is a mask.
+        bad = ~np.isfinite(array) if name != "logit_bias" else np.isnan(array) | (array == np.inf)
+        if bad.any():
+            raise UserError(
+                f"{name}: {np.count_nonzero(bad)} of {array.size} numbers are not finite; "
+                "give finite ones"
+            )
+    if head.tokens.ndim != 2:
+        raise UserError(
+            f"tokens: shape {head.tokens.shape} must be (tokens, width); for a stack of heads use "
+            "jacobian_spectra"
+        )
+    length, width = head.tokens.shape
+    context_length, context_width = head.keys_from.shape
+    dim, value_dim = head.query.shape[-1], head.value.shape[-1]
+    right = {
+        "query": (width, dim),
+        "key": (context_width, dim),
+        "value": (context_width, value_dim),
+        "query_bias": (dim,),
+        "key_bias": (dim,),
+        "value_bias": (value_dim,),
+        "logit_bias": (length, context_length),
+        "mask": (length, context_length),
+    }
+    for name, shape in right.items():
+        if arrays[name] is not None and arrays[name].shape != shape:
+            raise UserError(f"{name}: shape {arrays[name].shape} must be {shape}")
+    if 0 in (*head.tokens.shape, *head.keys_from.shape, dim, value_dim):
+        raise UserError(f"tokens: shape {head.tokens.shape} and kernels must not be empty")
+    seen = np.ones((length, context_length), bool) if head.mask is None else head.mask
+    if head.logit_bias is not None:
+        seen = seen & (head.logit_bias > -np.inf)
+    blind = np.flatnonzero(~seen.any(axis=1))
+    if blind.size:
+        raise UserError(
+            f"mask: query {blind[0]} may see no key; leave such rows out of tokens and mask"
+        )
+
+
+def _check_options(values: str, method: str, memory: float, accuracy: float) -> None:
+    for name, value, known in (
+        ("values", values, ("extremes", "all")),
+        ("method", method, ("auto", "gram", "qr", "matrix_free")),
+    ):
+        if value not in known:
+            raise UserError(f"{name} = {value!r}: must be one of {', '.join(known)}")
+    if not memory > 0:
+        raise UserError(f"memory = {memory}: must be a positive number of bytes")
+    if not 0 < accuracy < 1:
+        raise UserError(f"accuracy = {accuracy}: must be between 0 and 1")
+    if values == "all" and method == "matrix_free":
+        raise UserError("method = 'matrix_free': gives no more than the extremes; use 'qr'")
+
+
+def _plan(head: Head, rtol: float | None) -> _Plan:
+    """Reduces the width and decides on which side of J the square matrix stands."""
+    full_columns = sum(kernel.size for kernel in head.kernels)
+    rows = head.tokens.shape[0] * head.value.shape[1]
+    reduced = reduce_width(head)
+    columns = sum(kernel.size for kernel in reduced.kernels)
+    # With fewer columns than rows, the null directions of J not counted, J^T J is the matrix whose
+    # null space is known; else J J^T, which generically has none.
+    null, nullity = null_space(reduced) or (None, 0)
+    side: factorised.Side = "columns"
+    if rows <= columns - nullity:
+        side, null, nullity = "rows", None, 0
+    return _Plan(
+        head=reduced,
+        rows=rows,
+        columns=columns,
+        side=side,
+        null=null,
+        nullity=nullity,
+        size=min(rows, full_columns),
+        rtol=check_rtol(rtol, max(rows, full_columns), np.float64),
+    )
+
+
+def _spectrum(
+    plan: _Plan, values: Values, method: Method, memory: float, accuracy: float
+) -> ConditionNumber:
+    fits = {name: plan.bytes(name) <= memory for name in ("gram", "qr")}  # type: ignore[arg-type]
+    if method in fits and not fits[method]:
+        raise UserError(
+            f"memory = {memory / GIB:.2f} GiB: method {method!r} needs about "
+            f"{plan.bytes(method) / GIB:.2f} GiB for a head of {plan.rows} x {plan.columns}; "
+            "allow more, or use method='matrix_free'"
+        )
+    if method == "gram":
+        return _by_gram(plan, accuracy) if values == "extremes" else _all_by_gram(plan)
+    if method == "qr" or (
+        method == "auto" and fits["qr"] and (plan.square <= SMALL or values == "all")
+    ):
+        return _by_qr(plan, values, accuracy)
+    if values == "all":
+        raise UserError(
+            f"memory = {memory / GIB:.2f} GiB: every singular value of a head of {plan.rows} x "
+            f"{plan.columns} needs about {plan.bytes('qr') / GIB:.2f} GiB; allow more, or ask for "
+            "values='extremes'"
+        )
+    if method == "auto" and fits["gram"]:
+        record = _by_gram(plan, accuracy)
+        if record.converged and record.kappa < GRAM_LIMIT:
+            return record
+        if fits["qr"]:
+            return _by_qr(plan, values, accuracy)
+        if record.converged:
+            return record
+        return dataclasses.replace(
+            record,
+            warning=f"not converged: kappa is a lower bound; method='qr' would tell, with "
+            f"memory={math.ceil(plan.bytes('qr') / GIB)} * 2**30",
+        )
+    from condinit_jax.spectra._matrix_free import matrix_free_spectrum
+
+    return matrix_free_spectrum(plan.head, tolerance=accuracy, rtol=plan.rtol)
+
+
+def _by_gram(plan: _Plan, accuracy: float) -> ConditionNumber:
+    """Extremes by Cholesky, in float32 first where that is faster and has a chance."""
+    # The change from one step to the next is somewhat less than the error.
+    tolerance = accuracy / 10
+    survey = jax.device_get(factorised.survey(plan.head, tolerance))
+    kappa_at_least = survey.largest.sigma / max(survey.smallest_at_most, np.finfo(float).tiny)
+    easy = plan.square > 2 * SMALL and kappa_at_least**2 < 0.01 / SHIFT["float32"]
+    smallest: Extreme | None = None
+    for factor_dtype in ("float32", "float64") if easy else ("float64",):
+        smallest = jax.device_get(
+            factorised.gram_smallest(
+                plan.head,
+                plan.null,
+                survey.largest.sigma,
+                SHIFT[factor_dtype],
+                tolerance,
+                side=plan.side,
+                factor_dtype=factor_dtype,
+                key_slices=8 if plan.head.key_map is not None else 1,
+            )
+        )
+        if smallest.converged:
+            break
+    assert smallest is not None
+    return _extremes_record(plan, survey.largest, smallest, "gram")
+
+
+def _all_by_gram(plan: _Plan) -> ConditionNumber:
+    found = np.asarray(
+        factorised.gram_values(
+            plan.head, side=plan.side, key_slices=8 if plan.head.key_map is not None else 1
+        )
+    )
+    # Eigenvalues are known to eps * sigma_max^2, singular values to the root of that.
+    squared = dataclasses.replace(plan, rtol=max(plan.rtol, math.sqrt(plan.rtol)))
+    record = _record(squared, found, "gram")
+    error = len(found) ** 0.5 * float(np.finfo(np.float64).eps) * record.kappa**2
+    return dataclasses.replace(record, error=error, warning=precision_warning(error, record.rank))
+
+
+def _by_qr(plan: _Plan, values: Values, accuracy: float) -> ConditionNumber:
+    """Every singular value, or the extremes where those are much cheaper."""
+    if values == "extremes" and plan.square > SMALL:
+        scale = 1.0
+        if plan.null is not None:
+            scale = float(factorised.survey(plan.head, 1e-3).largest.sigma)
+        upper = factorised.triangle(plan.head, plan.null, scale, side=plan.side, blocks=plan.blocks)
+        found = jax.device_get(factorised.triangle_extremes(upper, accuracy / 10))
+        record = _extremes_record(plan, found.largest, found.smallest, "qr")
+        if record.converged and record.rank is not None:
+            return record
+    upper = factorised.triangle(plan.head, None, 0.0, side=plan.side, blocks=plan.blocks)
+    return _record(plan, np.asarray(factorised.triangle_values(upper)), "qr")
+
+
+def _record(plan: _Plan, found: np.ndarray, method: str) -> ConditionNumber:
+    return from_values(found[: plan.size], rtol=plan.rtol, size=plan.size, method=method)
+
+
+def _extremes_record(
+    plan: _Plan, largest: Extreme, smallest: Extreme, method: str
+) -> ConditionNumber:
+    sigma_max, sigma_min = float(largest.sigma), float(smallest.sigma)
+    full = sigma_min > plan.rtol * sigma_max
+    kappa = sigma_max / sigma_min if sigma_min > 0 else math.inf
+    converged = bool(smallest.converged and largest.converged and full)
+    error = float(largest.change + smallest.change)
+    error += plan.square**0.5 * float(np.finfo(np.float64).eps) * kappa
+    return ConditionNumber(
+        kappa=kappa,
+        sigma_max=sigma_max,
+        sigma_min=sigma_min,
+        rank=plan.rank if full else None,
+        size=plan.size,
+        dropped=plan.size - plan.rank if full else None,
+        rtol=plan.rtol,
+        method=method,
+        error=error,
+        converged=converged,
+        warning=precision_warning(error) if converged else "not converged: kappa is a lower bound",
+    )

@@ -1,0 +1,55 @@
+"""A matrix known by its products only, such as the Jacobian of a function."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array
+
+from condinit_jax.spectra._lobpcg import BlockMap
+
+
+class LinearMap(NamedTuple):
+    """A (rows, columns) matrix by its products.
+
+    Attributes:
+        matvec: (columns, k) -> (rows, k).
+        rmatvec: (rows, k) -> (columns, k), the transpose.
+        rows: Number of rows.
+        columns: Number of columns.
+    """
+
+    matvec: BlockMap
+    rmatvec: BlockMap
+    rows: int
+    columns: int
+
+
+def linear_map(function: Callable[[Any], Any], at: Any, *, batch_size: int = 8) -> LinearMap:
+    """The Jacobian of a function by its products, flat parameters to flat outputs.
+
+    Args:
+        function: From a pytree of arrays to a pytree of arrays.
+        at: Where it is differentiated.
+        batch_size: How many products run at once; fewer take less memory.
+
+    Returns:
+        The map.
+
+    Example:
+        >>> product = linear_map(lambda pair: pair[0] * pair[1], (jnp.ones(3), jnp.ones(3)))
+        >>> product.rows, product.columns
+        (3, 6)
+    """
+    flat, unravel = ravel_pytree(at)
+    outputs, jvp = jax.linearize(lambda flat: ravel_pytree(function(unravel(flat)))[0], flat)
+    transpose = jax.linear_transpose(jvp, flat)
+
+    def matvec(columns: Array) -> Array:
+        return jax.lax.map(jvp, columns.T, batch_size=batch_size).T
+
+    def rmatvec(columns: Array) -> Array:
+        return jax.lax.map(lambda row: transpose(row)[0], columns.T, batch_size=batch_size).T
+
+    return LinearMap(matvec, rmatvec, len(outputs), len(flat))

@@ -158,7 +158,7 @@ class ProbeConfig:
         1, "examples probed: the first readable ones of the evaluation split", minimum=1
     )
     tokens: int = _field(
-        64,
+        32,
         "rows of attention's output that a Jacobian is taken of, evenly spaced tokens; they attend "
         "to all; 0: all",
         minimum=0,

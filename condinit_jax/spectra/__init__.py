@@ -1,26 +1,53 @@
-"""Spectra of attention: condition numbers, and the Jacobian of a head in its kernels."""
+"""Spectra of attention: condition numbers, and the Jacobian of a head in its kernels.
+
+record = spectra.jacobian_spectrum(head)  # kappa(J), with rank, tolerance and error
+
+probe = spectra.probe_model(model, variables, images)  # over layers and heads
+"""
 
 from condinit_jax.spectra._attention_spectrum import attention_spectrum
 from condinit_jax.spectra._bound import Bound, bound
+from condinit_jax.spectra._capture import assemble, capture
+from condinit_jax.spectra._captured_block import CapturedBlock
 from condinit_jax.spectra._condition_number import ConditionNumber, condition_number
 from condinit_jax.spectra._dense import attention_jacobian, block_output
+from condinit_jax.spectra._figures import save_figure
 from condinit_jax.spectra._head import Head, attention_heads, head_output
 from condinit_jax.spectra._jacobian_spectrum import jacobian_spectra, jacobian_spectrum
-from condinit_jax.spectra._kernel_spectra import KernelSpectra, kernel_spectra
+from condinit_jax.spectra._kernel_spectra import KernelSpectra, KernelSpectrum, kernel_spectra
+from condinit_jax.spectra._plot_spectra import plot_spectra
+from condinit_jax.spectra._plots import plot_depth, plot_steps
+from condinit_jax.spectra._probe_model import probe_blocks, probe_model
+from condinit_jax.spectra._probe_table import Place, Probe
+from condinit_jax.spectra._record import Recording, record
 
 __all__ = [
     "Bound",
+    "CapturedBlock",
     "ConditionNumber",
     "Head",
     "KernelSpectra",
+    "KernelSpectrum",
+    "Place",
+    "Probe",
+    "Recording",
+    "assemble",
     "attention_heads",
     "attention_jacobian",
     "attention_spectrum",
     "block_output",
     "bound",
+    "capture",
     "condition_number",
     "head_output",
     "jacobian_spectra",
     "jacobian_spectrum",
     "kernel_spectra",
+    "plot_depth",
+    "plot_spectra",
+    "plot_steps",
+    "probe_blocks",
+    "probe_model",
+    "record",
+    "save_figure",
 ]

@@ -138,7 +138,9 @@ def _reduced(kernels: Any, tokens: Any, wrt: Wrt) -> tuple[AttentionKernels, np.
         raise UserError("reduce_width: leaves no tokens to differentiate by; use wrt='kernels'")
     short, basis = shorten(tokens)
     short_kernels: list[Any] = [np.tensordot(basis.T, kernel, axes=1) for kernel in kernels[:3]]
-    return AttentionKernels(*short_kernels, out=kernels.out), short
+    return kernels._replace(
+        **dict(zip(("query", "key", "value"), short_kernels, strict=True))
+    ), short
 
 
 @jax.jit

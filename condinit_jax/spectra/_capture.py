@@ -68,6 +68,7 @@ def capture(
     Example:
         >>> import flax.linen as nn
         >>> import jax, jax.numpy as jnp
+        >>> from condinit_jax.spectra import capture
         >>> model, tokens = nn.MultiHeadDotProductAttention(num_heads=2), jnp.ones((3, 5, 8))
         >>> variables = model.init(jax.random.key(0), tokens)
         >>> block, = capture(model, variables, tokens)

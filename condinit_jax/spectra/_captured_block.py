@@ -21,7 +21,7 @@ Attention = Callable[[Head], Array]
 _NOISE = {"float64": 1e-10, "float32": 2e-5, "float16": 1e-2, "bfloat16": 3e-2}
 """How far a block's outputs may be from exact ones, relative to their norm, by computing dtype."""
 
-_SLACK = {"float64": 1e-6, "float32": 1e-2, "float16": 5e-2, "bfloat16": 2e-1}
+_SLACK = {"float64": 1e-6, "float32": 1e-3, "float16": 5e-2, "bfloat16": 2e-1}
 """The same, relative to how much the outputs differ between queries.
 
 Where attention is nearly uniform a wrong scale or mask changes outputs little against their norm,
@@ -114,6 +114,9 @@ class CapturedBlock:
                 layer.
 
         Example:
+            >>> import numpy as np
+            >>> from condinit_jax.kernels import AttentionKernels
+            >>> from condinit_jax.spectra import CapturedBlock
             >>> rng = np.random.default_rng(0)
             >>> kernels = AttentionKernels(*rng.normal(size=(3, 6, 2, 3)))
             >>> tokens = rng.normal(size=(1, 5, 6))
@@ -145,6 +148,9 @@ class CapturedBlock:
                 self._compare(np.moveaxis(outputs, 0, 1), example, seeing)
             except UserError as error:
                 raise UserError(f"{self.name}: {error}") from error
+            except Exception as error:
+                error.add_note(f"while computing the heads of {self.name} anew")
+                raise
         return some_queries(_queries(heads, np.flatnonzero(seeing)), tokens)
 
     def warning(self, example: int = 0) -> str:
@@ -163,7 +169,7 @@ class CapturedBlock:
         if len(real) > 1 and (noise > _spread(real) / 4).any():
             return (
                 f"computed in {self.dtype}: too coarse to see whether a scale, mask or bias is "
-                "missing here; capture a model that computes in float32"
+                "missing here; capture a model that computes more precisely"
             )
         return ""
 

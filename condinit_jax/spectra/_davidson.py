@@ -110,7 +110,7 @@ def extreme_singular_value(
             residual,
             change,
             vectors[:, 0],
-            used // block - 1,
+            used // block,
             jnp.minimum(residual / jnp.maximum(sigma[0], tiny), change) <= tolerance,
         )
         return best, residuals
@@ -136,11 +136,15 @@ def extreme_singular_value(
     def unfinished(state: _State) -> Array:
         return (state.used < columns) & ~state.best.converged
 
-    basis = jnp.zeros((size, columns), start.dtype)
-    images = jnp.zeros((jax.eval_shape(forward, start).shape[0], columns), start.dtype)
-    used = zero
-    basis, images = add(basis, images, used, start)
-    best, residuals = best_of(basis, images, used + block, jnp.full(2, jnp.inf, start.dtype))
-    before = jnp.array([best.sigma, jnp.inf], start.dtype)
-    state = _State(basis, images, used + block, best, before, residuals)
+    # The first step takes the start for residuals, so that the loop's body is compiled only once.
+    infinite = jnp.asarray(jnp.inf, start.dtype)
+    images = jax.eval_shape(forward, start).shape[0]
+    state = _State(
+        basis=jnp.zeros((size, columns), start.dtype),
+        images=jnp.zeros((images, columns), start.dtype),
+        used=zero,
+        best=Extreme(infinite, infinite, infinite, start[:, 0], zero, jnp.asarray(False)),
+        before=jnp.stack([infinite, infinite]),
+        residuals=start,
+    )
     return jax.lax.while_loop(unfinished, step, state).best

@@ -39,6 +39,8 @@ def save_figure(figure: Figure, stem: str | os.PathLike[str]) -> tuple[Path, Pat
 
     Example:
         >>> import tempfile
+        >>> from matplotlib.figure import Figure
+        >>> from condinit_jax.spectra import save_figure
         >>> with tempfile.TemporaryDirectory() as directory:
         ...     [path.name for path in save_figure(Figure(), directory + "/depth")]
         ['depth.png', 'depth.svg']

@@ -104,7 +104,7 @@ class Projections(NamedTuple):
     weights: Array
     raw_query: Array
     raw_key: Array
-    scale: Array
+    scale: Array | float
 
 
 def project(head: Head) -> Projections:
@@ -119,7 +119,6 @@ def project(head: Head) -> Projections:
     query = raw_query if head.query_map is None else head.query_map(raw_query)
     key = raw_key if head.key_map is None else head.key_map(raw_key)
     scale = 1.0 / math.sqrt(query.shape[-1]) if head.scale is None else head.scale
-    scale = jnp.asarray(scale, query.dtype)
     logits = scale * (query @ key.T)
     if head.logit_bias is not None:
         logits = logits + head.logit_bias

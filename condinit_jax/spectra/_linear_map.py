@@ -46,10 +46,13 @@ def linear_map(function: Callable[[Any], Any], at: Any, *, batch_size: int = 8) 
     outputs, jvp = jax.linearize(lambda flat: ravel_pytree(function(unravel(flat)))[0], flat)
     transpose = jax.linear_transpose(jvp, flat)
 
-    def matvec(columns: Array) -> Array:
-        return jax.lax.map(jvp, columns.T, batch_size=batch_size).T
+    def columnwise(product: Callable[[Array], Array]) -> BlockMap:
+        def apply(columns: Array) -> Array:
+            if columns.shape[1] <= batch_size:
+                return jax.vmap(product, in_axes=1, out_axes=1)(columns)
+            return jax.lax.map(product, columns.T, batch_size=batch_size).T
 
-    def rmatvec(columns: Array) -> Array:
-        return jax.lax.map(lambda row: transpose(row)[0], columns.T, batch_size=batch_size).T
+        return apply
 
+    matvec, rmatvec = columnwise(jvp), columnwise(lambda row: transpose(row)[0])
     return LinearMap(matvec, rmatvec, len(outputs), len(flat))

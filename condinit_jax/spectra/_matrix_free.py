@@ -213,7 +213,7 @@ def _shape(head: Head) -> tuple[int, int]:
     return len(head.tokens) * head.value.shape[1], sum(kernel.size for kernel in head.kernels)
 
 
-@functools.partial(jax.jit, static_argnames=("by_rows", "nullity", "iterations", "preconditioned"))
+@functools.partial(jax.jit, static_argnames=("by_rows", "nullity", "preconditioned"))
 def _head_extremes(
     head: Head,
     null: NullSpace | None,
@@ -293,11 +293,13 @@ def _record(found: FoundExtremes, size: int, rtol: float, tolerance: float) -> C
             f"not converged: all {int(smallest.zeros)} vectors of the block found singular values "
             "of zero, and the smallest of the others is not known"
         )
-    elif not converged:
+    elif not reached:
         warning = (
             f"not converged after {int(smallest.steps)} iterations: kappa is a lower bound "
             f"(residual {float(smallest.residual):.0e} of sigma_min)"
         )
+    elif not converged:
+        warning = f"sigma_max not converged after {LARGEST_STEPS} steps: kappa is a lower bound"
     else:
         warning = precision_warning(error)
     return ConditionNumber(

@@ -39,6 +39,8 @@ def plot_spectra(probe: Probe | Sequence[Probe]) -> Figure:
         UserError: If there are no singular values.
 
     Example:
+        >>> import numpy as np
+        >>> from condinit_jax.spectra import Place, Probe, plot_spectra
         >>> row = {"run": "", "step": 0, "layer": 0, "head": 0, "example": 0, "rank": 3}
         >>> spectra = {Place("", 0, 0, 0, 0): np.array([4.0, 2.0, 1.0, 0.0])}
         >>> len(plot_spectra(Probe([row], spectra)).axes)

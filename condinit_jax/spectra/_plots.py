@@ -50,6 +50,7 @@ def plot_depth(probe: Probe | Sequence[Probe], *, step: int | None = None) -> Fi
         UserError: If there is nothing to show.
 
     Example:
+        >>> from condinit_jax.spectra import Probe, plot_depth
         >>> rows = [{"run": "a", "step": 0, "layer": n, "kappa": 10.0 + n} for n in range(3)]
         >>> plot_depth(Probe(rows)).axes[0].get_xlabel()
         'layer, from the input (0)'
@@ -93,6 +94,7 @@ def plot_steps(probe: Probe | Sequence[Probe]) -> Figure:
         UserError: If there is nothing to show.
 
     Example:
+        >>> from condinit_jax.spectra import Probe, plot_steps
         >>> rows = [{"run": "a", "step": n, "layer": 0, "kappa": 10.0 + n} for n in range(3)]
         >>> plot_steps(Probe(rows)).axes[0].get_xlabel()
         'step'

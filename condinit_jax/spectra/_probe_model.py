@@ -70,6 +70,7 @@ def probe_model(
     Example:
         >>> import flax.linen as nn
         >>> import jax, jax.numpy as jnp
+        >>> from condinit_jax.spectra import probe_model
         >>> model = nn.MultiHeadDotProductAttention(num_heads=2)
         >>> tokens = jax.random.normal(jax.random.key(0), (3, 5, 8))
         >>> variables = model.init(jax.random.key(1), tokens)
@@ -159,7 +160,7 @@ def probe_blocks(
                 key_map=key_map,
                 attention=attention,
             )
-            some = some_queries(whole, tokens)
+            some, note = some_queries(whole, tokens), block.warning(position)
             for number in job.heads:
                 tell(f"{block.name}, head {number}")
                 head, whole_head = (
@@ -181,12 +182,12 @@ def probe_blocks(
                         "bound_note": "",
                     }
                     row |= _figures(record) | _others(whole_head, quantities)
-                notes = (row["warning"], block.warning(position))
-                row["warning"] = "; ".join(note for note in notes if note)
+                row["warning"] = "; ".join(text for text in (row["warning"], note) if text)
                 probe.rows.append(row)
-                if record is not None and values == "all":
+                if values == "all" and record is not None and record.singular_values is not None:
                     place = Place(run, step, block.layer, number, job.example)
-                    probe.spectra[place] = np.asarray(record.singular_values)
+                    zeros = record.size - len(record.singular_values)
+                    probe.spectra[place] = np.pad(record.singular_values, (0, zeros))
     return probe
 
 
@@ -236,7 +237,7 @@ def _others(head: Head, quantities: Sequence[Quantity]) -> dict[str, Any]:
 def _chosen(name: str, wanted: int | Sequence[int] | None, count: int) -> tuple[int, ...]:
     if wanted is None:
         return tuple(range(count))
-    wanted = (wanted,) if isinstance(wanted, int) else tuple(wanted)
+    wanted = (int(wanted),) if isinstance(wanted, int | np.integer) else tuple(wanted)
     for number in wanted:
         if not -count <= number < count:
             raise UserError(f"{name} = {number}: there are {count}, counted from 0")

@@ -83,6 +83,7 @@ class Probe:
         spectra: all singular values of J, largest first, where they were asked for.
 
     Example:
+        >>> from condinit_jax.spectra import Probe
         >>> probe = Probe([{"run": "a", "layer": 0, "head": 0, "kappa": 2.0}])
         >>> len((probe + probe).rows)
         2

@@ -202,11 +202,11 @@ def record(
     Example:
         >>> import flax.linen as nn
         >>> import jax, jax.numpy as jnp
+        >>> from condinit_jax.spectra import assemble, record
         >>> model, tokens = nn.MultiHeadDotProductAttention(num_heads=2), jnp.ones((3, 5, 8))
         >>> params = model.init(jax.random.key(0), tokens)["params"]
         >>> run = jax.jit(lambda params, tokens: record(model, params, tokens))
         >>> recording = run(params, tokens)
-        >>> from condinit_jax.spectra import assemble
         >>> assemble(recording)[0].tokens.shape
         (3, 5, 8)
     """
@@ -227,6 +227,8 @@ def record(
             f"{_name(lost[0])}: what enters it is dropped by the nn.scan (or nn.vmap) around it; "
             'add "intermediates": 0 to its variable_axes'
         )
+    for path in facts.paths:
+        _check_kernels(params, path)
     facts.stacks = {path: _stack(params, path) for path in facts.paths}
     return Recording({"/".join(path): _block(params, sown, path) for path in facts.paths}, facts)
 
@@ -253,6 +255,17 @@ def _block(params: Any, sown: Any, path: Path) -> dict[str, Any]:
         "mask": own.get(_MASK, ()),
         "bias": own.get(_BIAS, ()),
     }
+
+
+def _check_kernels(params: Any, path: Path) -> None:
+    for role in ("query", "key", "value"):
+        kernel = _at(params, path).get(role, {}).get("kernel")
+        if kernel is None or kernel.ndim < 3:
+            found = "none" if kernel is None else f"one of shape {kernel.shape}"
+            raise UserError(
+                f"{_name(path)}: its {role} needs a kernel (width, heads, head width), as "
+                f"nn.DenseGeneral has, and has {found}"
+            )
 
 
 def _stack(params: Any, path: Path) -> Path:

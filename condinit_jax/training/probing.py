@@ -15,6 +15,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding
+from threadpoolctl import threadpool_limits
 
 from condinit_jax.config import ProbeConfig
 from condinit_jax.errors import UserError
@@ -30,6 +31,9 @@ from condinit_jax.training.state import State
 
 FAILURES = (UserError, RuntimeError, MemoryError, np.linalg.LinAlgError)
 """What a probe may fail with that says nothing about the training."""
+
+SMALL = 1024
+"""Rows of a Jacobian up to which one thread decomposes it fastest."""
 
 MUCH, LONG = 0.1, 1.0
 """A probe that takes this share of the time between two, and this many seconds, is pointed out."""
@@ -164,15 +168,23 @@ class Probing:
         """The rows of one probe, as JSON holds them."""
         config, blocks = self._config, assemble(recording)
         heads = min(block.num_heads for block in blocks)
-        probe = probe_blocks(
-            blocks,
-            layers=spaced(config.layers, len(blocks)),
-            heads=range(min(config.heads, heads)) if config.heads else None,
-            tokens=config.tokens or None,
-            quantities=config.quantities,
-            method=config.method,
-            memory=int(config.memory * 2**30),
+        rows = max(
+            min(config.tokens or math.inf, block.tokens.shape[1]) * block.kernels.value.shape[-1]
+            for block in blocks
         )
+        # Threads that wait for one another over a small matrix take a hundred times longer than
+        # one does wherever anything else is running.
+        threads = 1 if rows <= SMALL else None
+        with threadpool_limits(threads, user_api="blas"):
+            probe = probe_blocks(
+                blocks,
+                layers=spaced(config.layers, len(blocks)),
+                heads=range(min(config.heads, heads)) if config.heads else None,
+                tokens=config.tokens or None,
+                quantities=config.quantities,
+                method=config.method,
+                memory=int(config.memory * 2**30),
+            )
         return [as_json(row) for row in probe.rows]
 
     def _fail(self, error: BaseException, *, fatal: bool = True) -> None:

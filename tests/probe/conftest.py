@@ -1,3 +1,4 @@
+import jax
 import pytest
 
 from condinit_jax import config as configs
@@ -22,6 +23,15 @@ def get_config():
     config.probe.layers = config.probe.heads = 0
     return config
 """
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _compile_once(tmp_path_factory):
+    """Commands that run the same program in one session compile it once."""
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("compiled")))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    yield
+    jax.config.update("jax_compilation_cache_dir", None)
 
 
 @pytest.fixture(scope="session")

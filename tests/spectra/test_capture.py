@@ -92,6 +92,16 @@ class Scaled(nn.Module):
         return nn.DenseGeneral(D, axis=(-2, -1), name="out")(mixed)
 
 
+class Wrapped(nn.Module):
+    """A dense layer inside another module."""
+
+    features: int
+
+    @nn.compact
+    def __call__(self, tokens):
+        return nn.Dense(self.features)(tokens)
+
+
 class Inheriting(nn.MultiHeadDotProductAttention):
     """Calls the `__call__` that it inherits."""
 
@@ -311,6 +321,22 @@ def test_a_scan_that_drops_intermediates_is_named():
     variables = some_variables(model, TOKENS, CONTEXT)
     with pytest.raises(UserError, match=r"'layers/own'.*add \"intermediates\": 0"):
         capture(model, variables, TOKENS, CONTEXT)
+
+
+@pytest.mark.parametrize(
+    ("layer", "found"), [(nn.Dense, r"one of shape \(8, 8\)"), (Wrapped, "none")]
+)
+def test_kernels_whose_heads_cannot_be_told_are_refused(layer, found):
+    class Flat(nn.Module):
+        @nn.compact
+        def __call__(self, tokens):
+            parts = [layer(D, name=n)(tokens) for n in ("query", "key", "value")]
+            return nn.dot_product_attention(*(part.reshape(B, N, H, -1) for part in parts))
+
+    with pytest.raises(
+        UserError, match=rf"attention block '': its query needs a kernel .* {found}"
+    ):
+        capture(Flat(), some_variables(Flat(), TOKENS), TOKENS)
 
 
 def test_keys_and_values_of_different_tokens_are_refused():

@@ -162,6 +162,18 @@ def test_another_attention_is_differentiated_as_it_is():
     assert np.isfinite(probe.rows[0]["kappa"])
 
 
+def test_spectra_hold_the_zeros_too():
+    # With 12 tokens of width 2, J has fewer columns than rows, and some of them are dependent.
+    model = nn.MultiHeadDotProductAttention(num_heads=1)
+    tokens = np.random.default_rng(5).normal(size=(1, 12, 2)).astype(np.float32)
+    variables = model.init(jax.random.key(0), tokens)
+    probe = probe_model(model, variables, tokens, values="all")
+    (row,), (values,) = probe.rows, probe.spectra.values()
+    assert len(values) == row["size"] == 12
+    assert row["dropped"] >= 4
+    assert np.count_nonzero(values > row["rtol"] * values[0]) == row["rank"]
+
+
 def test_a_callable_is_told_of_every_jacobian():
     heard = []
     probe_blocks(blocks()[:1], quantities=("kernels",), progress=lambda *words: heard.append(words))

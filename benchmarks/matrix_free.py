@@ -2,12 +2,13 @@
 
     python benchmarks/matrix_free.py [--tokens 64,128,197,512,1024] [--iterations 500] [--write]
 
-One head of width 64 of a block of width 192, float64, per kernel initialization and kind of tokens:
-"gauss" are LayerNormed Gaussian ones, "equal" the same with every second half nearly one token
-(1e-2 apart), as the blank patches of an image are. Every line runs in a process of its own, so that
-peak memory is its own; seconds include compilation. From 512 tokens on, the Jacobian of this width
-has no fewer rows than columns, and the column preconditioner is the one measured; `--width 768`
-keeps to rows. The residual is that of the smallest triplet relative to sigma_min.
+One head, float64, for kernel initializations and kinds of tokens: "gauss" are LayerNormed Gaussian
+ones, "equal" the same with the second half of them nearly one token (1e-2 apart), as the blank
+patches of an image are. Every line runs in a process of its own, so that peak memory is its own;
+seconds include compilation. From 512 tokens on, the Jacobian at width 192 has no fewer rows than
+columns, and the column preconditioner is the one measured; `--width 768` keeps to rows, and
+`--tokens 120 --width 24 --dim 8` is a small example of columns. The residual is that of the
+smallest triplet, relative to sigma_min.
 """
 
 import argparse
@@ -31,7 +32,6 @@ from condinit_jax.spectra._precision import float64
 from condinit_jax.spectra._width_reduction import reduce_width
 
 METHOD_NAMES = ("conditioned", "xavier_uniform", "truncated_normal")
-HEAD_DIM = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +40,7 @@ class Case:
 
     count: int
     width: int
+    dim: int
     method: str
     tokens: str
     preconditioned: bool
@@ -55,7 +56,7 @@ def make_head(case: Case) -> Head:
         tokens[half:] = tokens[half] + 1e-2 * tokens[half:]
     tokens -= tokens.mean(axis=1, keepdims=True)
     tokens /= np.sqrt((tokens**2).mean(axis=1, keepdims=True) + 1e-6)
-    empty = jnp.zeros((case.width, case.width // HEAD_DIM, HEAD_DIM))
+    empty = jnp.zeros((case.width, case.width // case.dim, case.dim))
     drawn = METHODS[case.method]()(jax.random.key(0), AttentionKernels(empty, empty, empty))
     return Head(tokens, *(np.asarray(kernel[:, 0], np.float64) for kernel in drawn[:3]))
 
@@ -71,10 +72,11 @@ def measure(case: Case) -> dict:
         )  # fmt: skip
     seconds = time.perf_counter() - start
     largest, smallest = found.largest, found.smallest
-    rows = case.count * HEAD_DIM
+    rows = case.count * case.dim
     return {
         "N": case.count,
         "D": case.width,
+        "d": case.dim,
         "kernels": case.method,
         "tokens": case.tokens,
         "side": "rows" if found.dim == rows else "columns",
@@ -106,6 +108,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tokens", default="64,128,197,512,1024", help="numbers of tokens")
     parser.add_argument("--width", type=int, default=192)
+    parser.add_argument("--dim", type=int, default=64, help="width of a head")
     parser.add_argument("--iterations", type=int, default=500)
     parser.add_argument("--methods", default=",".join(METHOD_NAMES))
     parser.add_argument("--kinds", default="gauss,equal", help="kinds of tokens")
@@ -122,7 +125,7 @@ def main() -> None:
             for tokens in arguments.kinds.split(","):
                 for choice in arguments.preconditioner.split(","):
                     case = Case(
-                        count, arguments.width, method, tokens, choice == "yes",
+                        count, arguments.width, arguments.dim, method, tokens, choice == "yes",
                         arguments.iterations,
                     )  # fmt: skip
                     row = in_own_process(case)

@@ -12,10 +12,8 @@ from condinit_jax.errors import UserError
 from condinit_jax.probe import _outputs
 from condinit_jax.probe._arguments import PROGRAM, Request, read
 from condinit_jax.probe._subjects import Subject, subjects
-from condinit_jax.spectra._capture import assemble
-from condinit_jax.spectra._probe_model import probe_blocks
-from condinit_jax.spectra._probe_table import Probe
-from condinit_jax.training.probing import first_examples
+from condinit_jax.spectra import Probe, assemble, probe_blocks
+from condinit_jax.training.probing import first_examples, suitable_threads
 
 Tell = Callable[[int, int, str], None]
 
@@ -72,13 +70,15 @@ def _measured(subject: Subject, request: Request, tell: Tell) -> Probe:
     examples = first_examples(subject.task, request.examples)
     params, collections = subject.load()
     recording = jax.jit(subject.task.attention_inputs)(params, collections, examples)
-    return probe_blocks(
-        assemble(recording),
-        run=subject.run,
-        step=subject.step,
-        progress=lambda done, total, text: tell(done, total, f"{subject.run}: {text}"),
-        **request.options,
-    )
+    blocks = assemble(recording)
+    with suitable_threads(blocks, request.options["tokens"]):
+        return probe_blocks(
+            blocks,
+            run=subject.run,
+            step=subject.step,
+            progress=lambda done, total, text: tell(done, total, f"{subject.run}: {text}"),
+            **request.options,
+        )
 
 
 @contextlib.contextmanager

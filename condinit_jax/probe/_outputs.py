@@ -8,8 +8,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from condinit_jax.errors import UserError
-from condinit_jax.spectra._plots import plot_depth, plot_spectra, plot_steps, save_figure
-from condinit_jax.spectra._probe_table import Probe
+from condinit_jax.spectra import Probe, plot_depth, plot_spectra, plot_steps, save_figure
 
 
 def write(probe: Probe, out: Path) -> list[Path]:

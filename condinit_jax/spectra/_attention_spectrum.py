@@ -5,8 +5,9 @@ function of (kernels, tokens): windows with relative bias, cross-covariance, Nys
 attention, a whole block with its out projection, or the derivative in the tokens.
 """
 
+import dataclasses
 import math
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -86,6 +87,10 @@ def attention_spectrum(
     """
     if method not in ("auto", "qr", "matrix_free"):
         raise UserError(f"method = {method!r}: must be one of auto, qr, matrix_free")
+    if wrt not in get_args(Wrt):
+        raise UserError(f"wrt = {wrt!r}: must be one of {', '.join(get_args(Wrt))}")
+    if not memory > 0:
+        raise UserError(f"memory = {memory}: must be a positive number of bytes")
     check_arrays("kernels", kernels)
     check_arrays("tokens", tokens)
     kernels, tokens = on_host(kernels), on_host(tokens)
@@ -113,7 +118,7 @@ def attention_spectrum(
             linear_map(function, at), tolerance=accuracy, rtol=rtol
         )
     dropped = None if record.rank is None else min(full) - record.rank
-    return type(record)(**{**vars(record), "size": min(full), "dropped": dropped})
+    return dataclasses.replace(record, size=min(full), dropped=dropped)
 
 
 def _vector_sizes(

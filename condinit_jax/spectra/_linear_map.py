@@ -38,6 +38,7 @@ def linear_map(function: Callable[[Any], Any], at: Any, *, batch_size: int = 8) 
         The map.
 
     Example:
+        >>> import jax.numpy as jnp
         >>> product = linear_map(lambda pair: pair[0] * pair[1], (jnp.ones(3), jnp.ones(3)))
         >>> product.rows, product.columns
         (3, 6)

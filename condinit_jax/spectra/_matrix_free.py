@@ -110,6 +110,8 @@ def matrix_free_condition_number(
         UserError: if `tolerance`, `iterations`, `block` or `rtol` is out of range.
 
     Example:
+        >>> import jax.numpy as jnp
+        >>> from condinit_jax.spectra._linear_map import LinearMap
         >>> matrix = jnp.diag(jnp.linspace(1.0, 3.0, 30))
         >>> linear = LinearMap(lambda x: matrix @ x, lambda x: matrix.T @ x, 30, 30)
         >>> round(matrix_free_condition_number(linear).kappa, 3)
@@ -162,8 +164,11 @@ def matrix_free_spectrum(
         UserError: if `tolerance`, `iterations`, `block` or `rtol` is out of range.
 
     Example:
+        >>> import numpy as np
+        >>> from condinit_jax.spectra import Head
+        >>> from condinit_jax.spectra._precision import float64
         >>> rng = np.random.default_rng(0)
-        >>> with jax.enable_x64(True):
+        >>> with float64():
         ...     head = Head(rng.normal(size=(8, 8)), *rng.normal(size=(3, 8, 4)) / 8**0.5)
         ...     record = matrix_free_spectrum(head)
         >>> record.rank, record.converged

@@ -21,7 +21,7 @@ from condinit_jax.data import (
 )
 from condinit_jax.errors import UserError
 from condinit_jax.models import MODELS
-from condinit_jax.spectra._record import Recording, record
+from condinit_jax.spectra import Recording, record
 from condinit_jax.tasks._task import Batch, Batches, Variables
 
 

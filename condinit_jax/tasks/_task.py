@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import chex
 import jax
 
-from condinit_jax.spectra._record import Recording
+from condinit_jax.spectra import Recording
 
 Batch: TypeAlias = Mapping[str, Any]
 """Arrays by name; the first axis of each counts examples."""

@@ -8,7 +8,7 @@ a run ends with the same bits with and without it.
 import contextlib
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -19,9 +19,7 @@ from threadpoolctl import threadpool_limits
 
 from condinit_jax.config import ProbeConfig
 from condinit_jax.errors import UserError
-from condinit_jax.spectra._capture import assemble
-from condinit_jax.spectra._probe_model import probe_blocks
-from condinit_jax.spectra._record import Recording
+from condinit_jax.spectra import CapturedBlock, Recording, assemble, probe_blocks
 from condinit_jax.tasks import Batch, Task
 from condinit_jax.training.files import MetricWriter, NoWriter
 from condinit_jax.training.probe_rows import as_json, layer_kappas, summary
@@ -168,19 +166,13 @@ class Probing:
         """The rows of one probe, as JSON holds them."""
         config, blocks = self._config, assemble(recording)
         heads = min(block.num_heads for block in blocks)
-        rows = max(
-            min(config.tokens or math.inf, block.tokens.shape[1]) * block.kernels.value.shape[-1]
-            for block in blocks
-        )
-        # Threads that wait for one another over a small matrix take a hundred times longer than
-        # one does wherever anything else is running.
-        threads = 1 if rows <= SMALL else None
-        with threadpool_limits(threads, user_api="blas"):
+        tokens = config.tokens or None
+        with suitable_threads(blocks, tokens):
             probe = probe_blocks(
                 blocks,
                 layers=spaced(config.layers, len(blocks)),
                 heads=range(min(config.heads, heads)) if config.heads else None,
-                tokens=config.tokens or None,
+                tokens=tokens,
                 quantities=config.quantities,
                 method=config.method,
                 memory=int(config.memory * 2**30),
@@ -205,6 +197,25 @@ class Probing:
                 "the last; raise config.probe.every or lower config.probe.layers, heads, examples "
                 "or tokens"
             )
+
+
+@contextlib.contextmanager
+def suitable_threads(blocks: Sequence[CapturedBlock], tokens: int | None) -> Iterator[None]:
+    """Lets one thread decompose small matrices, and as many as there are large ones.
+
+    Threads that wait for one another over a small matrix take a hundred times as long as a single
+    one wherever anything else is running.
+
+    Args:
+        blocks: What will be probed.
+        tokens: Rows of attention's output that are taken; None for all.
+    """
+    rows = max(
+        min(tokens or math.inf, block.tokens.shape[1]) * block.kernels.value.shape[-1]
+        for block in blocks
+    )
+    with threadpool_limits(1 if rows <= SMALL else None, user_api="blas"):
+        yield
 
 
 def spaced(count: int, length: int) -> list[int]:

@@ -9,7 +9,7 @@ import pytest
 
 from condinit_jax.errors import UserError
 from condinit_jax.probe import _command
-from condinit_jax.spectra._probe_table import Probe
+from condinit_jax.spectra import Probe
 from condinit_jax.training.files import read_rows
 
 PROGRAM = "python -m condinit_jax.probe"

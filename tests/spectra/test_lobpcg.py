@@ -131,7 +131,9 @@ def test_projected_null_vectors_do_not_count() -> None:
         lambda x: matrix @ x, lambda x: matrix.T @ x, None, lambda x: kept @ x, nullity=10
     )
     start = jax.random.normal(jax.random.key(0), (60, 4))
-    found = smallest_singular_value(tall, start, 1e-12, tolerance=1e-8, iterations=400)
+    found = jax.jit(
+        lambda start: smallest_singular_value(tall, start, 1e-12, tolerance=1e-8, iterations=400)
+    )(start)
     assert int(found.zeros) == 0
     assert abs(found.sigma - 1) < 1e-7
 

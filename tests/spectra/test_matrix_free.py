@@ -58,7 +58,10 @@ BIG = {
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
-@pytest.mark.parametrize("name", BIG)
+@pytest.mark.parametrize(
+    "name",
+    ["plain", *(pytest.param(name, marks=pytest.mark.slow) for name in BIG if name != "plain")],
+)
 def test_extremes_of_a_head_are_those_of_its_dense_jacobian(name: str, kernels: str) -> None:
     rng = np.random.default_rng(0)
     draw = KERNELS[kernels]

@@ -16,7 +16,7 @@ from condinit_jax.config import (
     ScheduleConfig,
 )
 from condinit_jax.errors import UserError
-from condinit_jax.spectra._record import record
+from condinit_jax.spectra import record
 from condinit_jax.training import Silent
 from condinit_jax.training.files import read_rows
 

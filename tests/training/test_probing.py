@@ -1,3 +1,4 @@
+import contextlib
 import functools
 import types
 
@@ -242,6 +243,23 @@ def test_quantities_and_rows_are_what_the_config_says(attentive_task, run_config
     first, _ = probes_of(tmp_path)
     assert (first["head"], first["tokens"], first["size"], first["kappa"]) == (0, 3, None, None)
     assert first["kappa_query"] > 1
+
+
+@pytest.mark.parametrize(("tokens", "threads"), [(None, None), (64, 1), (65, None), (10_000, None)])
+def test_small_matrices_are_decomposed_by_one_thread(monkeypatch, tokens, threads):
+    given = []
+
+    def limits(number, user_api):
+        given.append((number, user_api))
+        return contextlib.nullcontext()
+
+    monkeypatch.setattr(probing, "threadpool_limits", limits)
+    block = types.SimpleNamespace(
+        tokens=np.zeros((1, 100, 8)),
+        kernels=types.SimpleNamespace(value=np.zeros((8, 2, 16))),
+    )
+    with probing.suitable_threads([block], tokens):
+        assert given == [(threads, "blas")]
 
 
 class Listed(list):

@@ -16,7 +16,13 @@ SNIPPETS = [block[1:] for block in BLOCKS if block[0] == "python"]
 
 def test_there_is_a_snippet_for_each_kind_of_reader():
     text = "".join(code for code, *_ in SNIPPETS)
-    for call in ("kernel_init=condinit_jax.conditioned()", "reinitialize(", "train(", "jacobian_spectra(", "probe_model("):
+    for call in (
+        "kernel_init=condinit_jax.conditioned()",
+        "reinitialize(",
+        "train(",
+        "jacobian_spectra(",
+        "probe_model(",
+    ):
         assert call in text
 
 

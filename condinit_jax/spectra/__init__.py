@@ -15,6 +15,8 @@ from condinit_jax.spectra._figures import save_figure
 from condinit_jax.spectra._head import Head, attention_heads, head_output
 from condinit_jax.spectra._jacobian_spectrum import jacobian_spectra, jacobian_spectrum
 from condinit_jax.spectra._kernel_spectra import KernelSpectra, KernelSpectrum, kernel_spectra
+from condinit_jax.spectra._linear_map import LinearMap, linear_map
+from condinit_jax.spectra._matrix_free import matrix_free_condition_number
 from condinit_jax.spectra._plot_spectra import plot_spectra
 from condinit_jax.spectra._plots import plot_depth, plot_steps
 from condinit_jax.spectra._probe_model import probe_blocks, probe_model
@@ -28,6 +30,7 @@ __all__ = [
     "Head",
     "KernelSpectra",
     "KernelSpectrum",
+    "LinearMap",
     "Place",
     "Probe",
     "Recording",
@@ -43,6 +46,8 @@ __all__ = [
     "jacobian_spectra",
     "jacobian_spectrum",
     "kernel_spectra",
+    "linear_map",
+    "matrix_free_condition_number",
     "plot_depth",
     "plot_spectra",
     "plot_steps",

@@ -24,7 +24,8 @@ from condinit_jax.spectra._dense import (
     attention_jacobian,
     check_arrays,
 )
-from condinit_jax.spectra._matrix_free import linear_map, matrix_free_condition_number
+from condinit_jax.spectra._linear_map import linear_map
+from condinit_jax.spectra._matrix_free import matrix_free_condition_number
 from condinit_jax.spectra._precision import float64, on_host
 from condinit_jax.spectra._width_reduction import shorten
 

@@ -141,7 +141,7 @@ class CapturedBlock:
         }
         with float64():
             try:
-                heads, outputs = on_host(_heads(attention, on_host(parts)))
+                heads, outputs = on_host(_heads_of(attention, on_host(parts)))
                 seeing = np.ones(self.tokens.shape[1], bool)
                 if heads.mask is not None:
                     seeing = heads.mask.any(axis=-1).all(axis=0)
@@ -214,6 +214,16 @@ class CapturedBlock:
                 "another attention? Pass mask=, logit_bias=, scale=, query_map= and key_map=, or "
                 "attention="
             )
+
+
+def _heads_of(attention: Attention, parts: dict[str, Any]) -> tuple[Head, Any]:
+    """The heads of a block and their outputs; by NumPy, which needs no compiling, if it can."""
+    if attention is not head_output or parts["query_map"] or parts["key_map"]:
+        return _heads(attention, parts)
+    heads = attention_heads(**parts)
+    count = heads.query.shape[0]
+    singles = [jax.tree.map(lambda a, n=number: a[n], heads) for number in range(count)]
+    return heads, np.stack([head_output(head) for head in singles])
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -12,7 +12,9 @@ from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
+from threadpoolctl import threadpool_limits
 
 from condinit_jax.spectra._davidson import Apply, Extreme, extreme_singular_value
 from condinit_jax.spectra._factors import factors, jacobian_columns, of_tokens
@@ -289,15 +291,29 @@ def triangle_extremes(upper: Float[Array, "size size"], tolerance: float) -> Ext
     return Extremes(largest, _smallest(mapping, solve, upper.dtype, tolerance))
 
 
-@functools.partial(jax.jit, static_argnames=("side",))
-def all_values(heads: Head, *, side: Side) -> Float[Array, "heads values"]:
-    """Every singular value of J for a stack of small heads, by QR and an SVD of its factor."""
+def small_values(head: Head) -> Float[np.ndarray, " values"]:
+    """Every singular value of J for a small head, largest first, by LAPACK on the host.
 
-    def of_head(head: Head) -> Array:
-        upper = triangle(head, None, 0.0, side=side, blocks=1)
-        return jnp.linalg.svd(upper, compute_uv=False)
+    Args:
+        head: Host arrays of reduced width, float64.
 
-    return jax.lax.map(of_head, heads)
+    Returns:
+        (min(rows, columns),).
+    """
+    # NumPy needs no compilation, which would take a hundred times as long as the values do.
+    plain = head.query_map is None and head.key_map is None
+    jacobian = _small_jacobian(head) if plain else np.asarray(_compiled_jacobian(head))
+    tall = jacobian if jacobian.shape[0] >= jacobian.shape[1] else jacobian.T
+    with threadpool_limits(1, user_api="blas"):
+        # Threads that wait for one another over a small matrix take longer than one of them alone.
+        return np.linalg.svd(np.linalg.qr(tall, mode="r"), compute_uv=False)
+
+
+def _small_jacobian(head: Head) -> Float[Array, "rows columns"]:
+    return jacobian_columns(factors(head))
+
+
+_compiled_jacobian = jax.jit(_small_jacobian)
 
 
 @jax.jit

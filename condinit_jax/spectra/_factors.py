@@ -10,13 +10,14 @@ sum is N_i (x) q_i^T with N_i = scale V^T Lambda(p_i) Y. (The paper's Appendix w
 Kronecker products and the commutation matrix.)
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
-from condinit_jax.spectra._head import Head, TokenMap, project
+from condinit_jax.spectra._head import Head, TokenMap, namespace, project
 
 
 class Factors(NamedTuple):
@@ -44,9 +45,15 @@ class Factors(NamedTuple):
 
 
 def factors(head: Head) -> Factors:
-    """The factors of the Jacobian of one head; pure, runs inside `jit`."""
+    """The factors of the Jacobian of one head.
+
+    Pure, runs inside `jit`; for a head of NumPy arrays without maps by NumPy alone, which needs no
+    compilation.
+    """
     parts = project(head)
     context = head.keys_from
+    query_side: Any
+    other: Any
 
     def of_token(weights: Array) -> tuple[Array, Array]:
         # Lambda(p) has the null vector 1, so centring is free, and saves digits where tokens are
@@ -58,7 +65,10 @@ def factors(head: Head) -> Factors:
             return query_side, softmax_side
         return query_side, softmax_side @ (context - weights @ context)
 
-    query_side, other = jax.lax.map(of_token, parts.weights, batch_size=16)
+    if namespace(head) is np:
+        query_side, other = map(np.stack, zip(*map(of_token, parts.weights), strict=True))
+    else:
+        query_side, other = jax.lax.map(of_token, parts.weights, batch_size=16)
     if head.query_map is not None:
         derivative = token_derivative(head.query_map, parts.raw_query)
         query_side = jnp.einsum("ivd,ide->ive", query_side, derivative)
@@ -114,19 +124,21 @@ def jacobian_columns(
         (N v, d D' + d E' + v E') for D' and E' coordinates: columns of the query kernel's rows
         first, then of the key's, then of the value's, each in C order.
     """
+    xp = namespace(parts)
     count, value_dim, _ = parts.query_side.shape
     rows = count * value_dim
-    query = jnp.einsum("ir,ivd->ivrd", parts.tokens[:, query_widths], parts.query_side)
+    query = xp.einsum("ir,ivd->ivrd", parts.tokens[:, query_widths], parts.query_side)
     key = key_columns(parts, context_widths)
-    eye = jnp.eye(value_dim, dtype=query.dtype)
-    value = jnp.einsum("ie,vw->ivew", parts.mixed[:, context_widths], eye)
-    return jnp.concatenate([part.reshape(rows, -1) for part in (query, key, value)], axis=1)
+    eye = xp.eye(value_dim, dtype=query.dtype)
+    value = xp.einsum("ie,vw->ivew", parts.mixed[:, context_widths], eye)
+    return xp.concatenate([part.reshape(rows, -1) for part in (query, key, value)], axis=1)
 
 
 def key_columns(parts: Factors, widths: slice) -> Float[Array, "tokens value_dim width dim"]:
     """J_K for some rows of the key kernel, not yet a matrix."""
     if parts.key_side is not None:
-        return jnp.einsum("ive,id->ived", parts.key_side[:, :, widths], parts.query)
+        xp = namespace(parts)
+        return xp.einsum("ive,id->ived", parts.key_side[:, :, widths], parts.query)
     assert parts.softmax_side is not None
     assert parts.key_derivative is not None
     context, derivative = parts.context[:, widths], parts.key_derivative

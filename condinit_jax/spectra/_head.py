@@ -108,7 +108,8 @@ class Projections(NamedTuple):
 
 
 def project(head: Head) -> Projections:
-    """Queries, keys, values and attention weights of a head."""
+    """Queries, keys, values and attention weights of a head; by NumPy if its arrays are NumPy's."""
+    xp = namespace(head)
 
     def linear(tokens: Array, kernel: Array, bias: Array | None) -> Array:
         return tokens @ kernel if bias is None else tokens @ kernel + bias
@@ -123,10 +124,12 @@ def project(head: Head) -> Projections:
     if head.logit_bias is not None:
         logits = logits + head.logit_bias
     if head.mask is not None:
-        logits = jnp.where(head.mask, logits, -jnp.inf)
-    return Projections(
-        query, key, value, jax.nn.softmax(logits, axis=-1), raw_query, raw_key, scale
-    )
+        logits = xp.where(head.mask, logits, -xp.inf)
+    # A query that sees no key gives NaN, as in JAX, without NumPy's warning.
+    with np.errstate(invalid="ignore"):
+        weights = xp.exp(logits - logits.max(axis=-1, keepdims=True))
+        weights = weights / weights.sum(axis=-1, keepdims=True)
+    return Projections(query, key, value, weights, raw_query, raw_key, scale)
 
 
 def head_output(
@@ -199,14 +202,14 @@ def attention_heads(
     def per_head(array: Any, axis: int, groups: int) -> Any:
         if array is None:
             return None
-        xp = _namespace(array)
+        xp = namespace(array)
         return xp.repeat(xp.moveaxis(array, axis, 0), groups, axis=0)
 
     def pairwise(array: Array | None, name: str) -> Array | None:
         if array is None:
             return None
         try:
-            return _namespace(array).broadcast_to(array, (count, length, context_length))
+            return namespace(array).broadcast_to(array, (count, length, context_length))
         except ValueError as error:
             raise UserError(
                 f"{name}: shape {array.shape} does not fit {count} heads, {length} queries and "
@@ -214,7 +217,7 @@ def attention_heads(
             ) from error
 
     def shared(tree: Any) -> Any:
-        return jax.tree.map(lambda a: _namespace(a).broadcast_to(a, (count, *jnp.shape(a))), tree)
+        return jax.tree.map(lambda a: namespace(a).broadcast_to(a, (count, *jnp.shape(a))), tree)
 
     groups = count // kv_count
     query_bias, key_bias, value_bias = biases or (None, None, None)
@@ -229,15 +232,16 @@ def attention_heads(
         value_bias=per_head(value_bias, 0, groups),
         logit_bias=pairwise(logit_bias, "logit_bias"),
         mask=pairwise(mask, "mask"),
-        scale=None if scale is None else jnp.full((count,), scale),
+        scale=None if scale is None else namespace(tokens).full((count,), scale),
         query_map=shared(query_map),
         key_map=shared(key_map),
     )
 
 
-def _namespace(array: Any) -> Any:
-    """NumPy for host arrays, whose float64 JAX would round to float32, and else JAX."""
-    return np if isinstance(array, np.ndarray | np.generic) else jnp
+def namespace(tree: Any) -> Any:
+    """JAX if any array of a tree is one of its own, else NumPy, whose float64 JAX would round."""
+    leaves = jax.tree.leaves(tree)
+    return jnp if any(isinstance(leaf, jax.Array) for leaf in leaves) else np
 
 
 def check_shapes(kernels: AttentionKernels, tokens: Array, context: Array | None) -> None:

@@ -27,6 +27,7 @@ from condinit_jax.spectra._condition_number import (
 )
 from condinit_jax.spectra._davidson import Extreme
 from condinit_jax.spectra._head import Head
+from condinit_jax.spectra._matrix_free import matrix_free_spectrum
 from condinit_jax.spectra._null_space import NullSpace, null_space
 from condinit_jax.spectra._precision import float64, on_host
 from condinit_jax.spectra._width_reduction import reduce_width
@@ -152,7 +153,7 @@ def jacobian_spectra(
 ) -> list[ConditionNumber]:
     """`jacobian_spectrum` of each head of a stack, such as `attention_heads` makes.
 
-    Small heads are computed in one call, larger ones in turn, by one compiled function.
+    In turn, so that `memory` is that of one head, and by the same compiled functions.
 
     Args:
         heads: Heads along the leading axis of every array.
@@ -185,16 +186,8 @@ def jacobian_spectra(
             check_head(head)
         except UserError as error:
             raise UserError(f"head {index}: {error}") from error
-    plans = [_plan(head, rtol) for head in singles]
-    shapes = {tuple(np.shape(leaf) for leaf in jax.tree.leaves(plan.head)) for plan in plans}
     with float64(device):
-        first = plans[0]
-        alike = len(shapes) == 1 and first.square <= SMALL and method in ("auto", "qr")
-        if alike and first.bytes("qr") <= memory:
-            stack = jax.tree.map(lambda *leaves: np.stack(leaves), *(plan.head for plan in plans))
-            found = np.asarray(factorised.all_values(stack, side=first.side))
-            return [_record(plan, row, "qr") for plan, row in zip(plans, found, strict=True)]
-        return [_spectrum(plan, values, method, memory, accuracy) for plan in plans]
+        return [_spectrum(_plan(head, rtol), values, method, memory, accuracy) for head in singles]
 
 
 def check_head(head: Head) -> None:
@@ -317,9 +310,7 @@ def _spectrum(
             warning=f"not converged: kappa is a lower bound; method='qr' would tell, with "
             f"memory={math.ceil(plan.bytes('qr') / GIB)} * 2**30",
         )
-    from condinit_jax.spectra._matrix_free import matrix_free_spectrum
-
-    return matrix_free_spectrum(plan.head, tolerance=accuracy, rtol=plan.rtol)
+    return matrix_free_spectrum(plan.head, tolerance=accuracy, rtol=plan.rtol, size=plan.size)
 
 
 def _by_gram(plan: _Plan, accuracy: float) -> ConditionNumber:
@@ -364,7 +355,9 @@ def _all_by_gram(plan: _Plan) -> ConditionNumber:
 
 def _by_qr(plan: _Plan, values: Values, accuracy: float) -> ConditionNumber:
     """Every singular value, or the extremes where those are much cheaper."""
-    if values == "extremes" and plan.square > SMALL:
+    if plan.square <= SMALL:
+        return _record(plan, factorised.small_values(plan.head), "qr")
+    if values == "extremes":
         scale = 1.0
         if plan.null is not None:
             scale = float(factorised.survey(plan.head, 1e-3).largest.sigma)

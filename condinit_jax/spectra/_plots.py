@@ -23,8 +23,6 @@ from condinit_jax.spectra._figures import (
     new_figure,
     series_name,
 )
-from condinit_jax.spectra._figures import save_figure as save_figure
-from condinit_jax.spectra._plot_spectra import plot_spectra as plot_spectra
 from condinit_jax.spectra._probe_table import Probe
 
 RUN_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")

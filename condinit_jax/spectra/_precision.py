@@ -15,7 +15,7 @@ import numpy as np
 from condinit_jax.errors import UserError
 
 FAST_FLOAT64 = ("P100", "V100", "A100", "A30", "H100", "H200", "H800", "B200")
-"""Parts of the names of GPUs that do float64 at half the rate of float32; others at 1/32 or less."""
+"""Parts of the names of GPUs that do float64 at half the rate of float32; others take 1/32."""
 
 
 def spectrum_device(device: jax.Device | None = None) -> jax.Device:

@@ -17,14 +17,14 @@ by partial traces; the value kernel's is exact.
 Where they fail, by one run of `benchmarks/matrix_free.py` (at most 500 iterations, tolerance 1e-6):
 
 - Rows, LayerNormed Gaussian tokens, D = 192, d = 64: they converge for every initialization tried
-  at 64 and 128 tokens, in 9 to 48 iterations for normal 0.02 (kappa 2e5 and 7e3; 71 at 197 tokens)
-  and in 33 to 234 for conditioned and Xavier kernels. Without, no case of 64 tokens was done after
+  at 64 and 128 tokens, in 10 to 48 iterations for normal 0.02 (kappa 2e5 and 7e3; 71 at 197 tokens)
+  and in 41 to 234 for conditioned and Xavier kernels. Without, no case of 64 tokens was done after
   500, where sigma_min was still 4 to 90 times too large.
 - The blocks are Gram matrices, shifted by 2e-15: what is smaller than about 1e-7 sigma_max is
   hidden from them. With the second half of the tokens 1e-2 apart, kappa is above 2e8, and one of
   six cases converged.
 - The more rows there are for the columns, the nearer the smallest singular values are to each
-  other, and the more iterations they take: 33 at 64 tokens, 231 at 128 (conditioned).
+  other, and the more iterations they take: 41 at 64 tokens, 231 at 128 (conditioned).
 - Columns: what couples two kernels is left out, though near uniform attention makes J^T J almost
   singular by it. At 120 tokens, D = 24, d = 8, Gaussian tokens converge for conditioned kernels
   (kappa 103) in 384 iterations, and 500 leave sigma_min 9 times too large for normal 0.02 (kappa

@@ -99,13 +99,13 @@ def image_tokens(count: int, width: int) -> np.ndarray:
 
 
 def dense_kappa(head: spectra.Head) -> tuple[float, float]:
-    """Kappa and sigma_min by `jax.jacfwd` and an SVD, as anyone would write it."""
+    """Kappa and sigma_min by `jax.jacfwd`, jitted, and an SVD, as anyone would write it."""
 
     def output(kernels: tuple[jax.Array, ...], tokens: jax.Array) -> jax.Array:
         query, key, value = (tokens @ kernel for kernel in kernels)
         return jax.nn.softmax(query @ key.T / query.shape[-1] ** 0.5) @ value
 
-    parts = jax.jacfwd(output)(tuple(jnp.asarray(k) for k in head.kernels), head.tokens)
+    parts = jax.jit(jax.jacfwd(output))(tuple(jnp.asarray(k) for k in head.kernels), head.tokens)
     rows = parts[0].shape[0] * parts[0].shape[1]
     jacobian = jnp.concatenate([part.reshape(rows, -1) for part in parts], axis=1)
     values = jnp.linalg.svd(jacobian, compute_uv=False)

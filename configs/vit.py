@@ -117,3 +117,4 @@ def _from_tfds(config: ConfigDict, dataset: str) -> None:
     config.schedule.warmup_steps = warmup_epochs * epoch
     config.eval_every = 5 * epoch
     config.checkpoint.every = 5 * epoch
+    config.probe.every = 5 * epoch

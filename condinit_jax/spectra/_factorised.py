@@ -8,7 +8,7 @@ on J itself.
 import functools
 import itertools
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,7 @@ from condinit_jax.spectra._gram import column_gram, row_gram
 from condinit_jax.spectra._head import Head, head_output, project
 from condinit_jax.spectra._null_space import NullSpace, project_out
 from condinit_jax.spectra._preconditioner import join_kernels, split_kernels
+from condinit_jax.spectra._score_columns import has_score_columns, score_columns
 
 Side = Literal["rows", "columns"]
 """On which side of J the square matrix stands: J J^T or J^T J."""
@@ -215,9 +216,15 @@ def gram_values(head: Head, *, side: Side, key_slices: int = 1) -> Float[Array, 
     return jnp.sqrt(jnp.maximum(values, 0.0))[::-1]
 
 
-@functools.partial(jax.jit, static_argnames=("side", "blocks"))
+@functools.partial(jax.jit, static_argnames=("side", "by_scores", "blocks"))
 def triangle(
-    head: Head, null: NullSpace | None, scale: float, *, side: Side, blocks: int
+    head: Head,
+    null: NullSpace | None,
+    scale: float,
+    *,
+    side: Side,
+    by_scores: bool,
+    blocks: int,
 ) -> Float[Array, "size size"]:
     """R of the QR decomposition of J^T (side "rows") or J ("columns"), J in blocks.
 
@@ -226,20 +233,27 @@ def triangle(
         null: On the column side, null directions to give the singular value `scale`, or None.
         scale: That value.
         side: Which of the two.
+        by_scores: On the row side, whether to take fewer columns (`_score_columns`).
         blocks: In how many parts J is built and absorbed; more take less memory and more time.
 
     Returns:
         (n, n) upper triangular, n the rows or columns of J. Its singular values are J's.
     """
     parts = factors(head)
+    pieces: list[Callable[[], Array]]
     if side == "columns":
-        pieces: list[Callable[[], Array]] = [
+        pieces = [
             functools.partial(jacobian_columns, of_tokens(parts, rows))
             for rows in _ranges(len(parts.tokens), blocks)
         ]
         if null is not None:
             eye = jnp.eye(sum(kernel.size for kernel in head.kernels), dtype=head.tokens.dtype)
             pieces.append(lambda: scale * _null_part(head, null, eye))
+    elif by_scores:
+        found = score_columns(head, parts, blocks)
+        if blocks == 1:
+            found = [jnp.concatenate(found, axis=1)]
+        pieces = [functools.partial(lambda columns: columns.T, columns) for columns in found]
     else:
         widths = zip(
             _ranges(parts.tokens.shape[1], blocks),
@@ -301,8 +315,13 @@ def small_values(head: Head) -> Float[np.ndarray, " values"]:
         (min(rows, columns),).
     """
     # NumPy needs no compilation, which would take a hundred times as long as the values do.
-    plain = head.query_map is None and head.key_map is None
-    jacobian = _small_jacobian(head) if plain else np.asarray(_compiled_jacobian(head))
+    jacobian: Any
+    if has_score_columns(head):
+        jacobian = np.concatenate(score_columns(head, factors(head)), axis=1)
+    elif head.query_map is None and head.key_map is None:
+        jacobian = _small_jacobian(head)
+    else:
+        jacobian = np.asarray(_compiled_jacobian(head))
     tall = jacobian if jacobian.shape[0] >= jacobian.shape[1] else jacobian.T
     with threadpool_limits(1, user_api="blas"):
         # Threads that wait for one another over a small matrix take longer than one of them alone.

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 
 from condinit_jax.spectra._factors import Factors, jacobian_columns, key_columns, of_tokens
 
-ROW_BLOCKS = 8
+ROW_BLOCKS = 4
 """Blocks of rows in which the lower triangle is filled; more of them leave less to waste."""
 
 

@@ -19,70 +19,30 @@ import numpy as np
 
 from condinit_jax.errors import UserError
 from condinit_jax.spectra import _factorised as factorised
+from condinit_jax.spectra import _plan as planning
+from condinit_jax.spectra._check_head import check_head
 from condinit_jax.spectra._condition_number import (
     ConditionNumber,
-    check_rtol,
     from_values,
     precision_warning,
 )
 from condinit_jax.spectra._davidson import Extreme
 from condinit_jax.spectra._head import Head
 from condinit_jax.spectra._matrix_free import matrix_free_spectrum
-from condinit_jax.spectra._null_space import NullSpace, null_space
+from condinit_jax.spectra._null_space import NullSpace
+from condinit_jax.spectra._plan import Plan, plan_head
 from condinit_jax.spectra._precision import float64, on_host
-from condinit_jax.spectra._width_reduction import reduce_width
+from condinit_jax.spectra._score_columns import has_score_columns
 
 Method = Literal["auto", "gram", "qr", "matrix_free"]
 Values = Literal["extremes", "all"]
 
 GIB = 2**30
-SMALL = 1024
-"""Up to this size of J's shorter side, every singular value costs less than finding two of them."""
-
 SHIFT = {"float64": 1e-14, "float32": 3e-6}
 """Relative to sigma_max^2; somewhat above the rounding of a Cholesky decomposition of 1e4 rows."""
 
 GRAM_LIMIT = 1e7
 """Condition numbers above it leave no digit to a float64 Gram matrix."""
-
-
-@dataclasses.dataclass(frozen=True)
-class _Plan:
-    """Sizes that decide how a head is treated."""
-
-    head: Head
-    rows: int
-    columns: int
-    side: factorised.Side
-    null: NullSpace | None
-    nullity: int
-    size: int
-    rtol: float
-
-    @property
-    def square(self) -> int:
-        """Rows of the square matrix."""
-        return self.rows if self.side == "rows" else self.columns
-
-    @property
-    def rank(self) -> int:
-        """Singular values that a generic head of these sizes has."""
-        return self.square - self.nullity
-
-    @property
-    def blocks(self) -> int:
-        """Parts in which J is absorbed by the QR decomposition."""
-        other = self.columns if self.side == "rows" else self.rows
-        most = min(self.head.tokens.shape if self.side == "rows" else self.head.tokens.shape[:1])
-        return max(min(math.ceil(other / self.square) if self.square > 4 * SMALL else 1, most), 1)
-
-    def bytes(self, method: Method) -> float:
-        """Memory at the peak, about; measured by benchmarks/jacobian_spectrum.py."""
-        square = 8.0 * self.square**2
-        if method == "gram":
-            return 2.2 * square + 64e6
-        other = 8.0 * self.square * (self.columns if self.side == "rows" else self.rows)
-        return 3 * (square * (self.blocks > 1) + other / self.blocks) + 64e6
 
 
 def jacobian_spectrum(
@@ -136,7 +96,7 @@ def jacobian_spectrum(
     head = on_host(head)
     check_head(head)
     _check_options(values, method, memory, accuracy)
-    plan = _plan(head, rtol)
+    plan = plan_head(head, rtol)
     with float64(device):
         return _spectrum(plan, values, method, memory, accuracy)
 
@@ -187,53 +147,9 @@ def jacobian_spectra(
         except UserError as error:
             raise UserError(f"head {index}: {error}") from error
     with float64(device):
-        return [_spectrum(_plan(head, rtol), values, method, memory, accuracy) for head in singles]
-
-
-def check_head(head: Head) -> None:
-    """Raises a UserError for arrays that are not finite or do not fit each other."""
-    arrays = {field.name: getattr(head, field.name) for field in dataclasses.fields(head)}
-    for name, array in arrays.items():
-        if not isinstance(array, np.ndarray) or array.dtype.kind != "f":
-            continue
-        # An additive bias of minus infinity is a mask.
-        bad = ~np.isfinite(array) if name != "logit_bias" else np.isnan(array) | (array == np.inf)
-        if bad.any():
-            raise UserError(
-                f"{name}: {np.count_nonzero(bad)} of {array.size} numbers are not finite; "
-                "give finite ones"
-            )
-    if head.tokens.ndim != 2:
-        raise UserError(
-            f"tokens: shape {head.tokens.shape} must be (tokens, width); for a stack of heads use "
-            "jacobian_spectra"
-        )
-    length, width = head.tokens.shape
-    context_length, context_width = head.keys_from.shape
-    dim, value_dim = head.query.shape[-1], head.value.shape[-1]
-    right = {
-        "query": (width, dim),
-        "key": (context_width, dim),
-        "value": (context_width, value_dim),
-        "query_bias": (dim,),
-        "key_bias": (dim,),
-        "value_bias": (value_dim,),
-        "logit_bias": (length, context_length),
-        "mask": (length, context_length),
-    }
-    for name, shape in right.items():
-        if arrays[name] is not None and arrays[name].shape != shape:
-            raise UserError(f"{name}: shape {arrays[name].shape} must be {shape}")
-    if 0 in (*head.tokens.shape, *head.keys_from.shape, dim, value_dim):
-        raise UserError(f"tokens: shape {head.tokens.shape} and kernels must not be empty")
-    seen = np.ones((length, context_length), bool) if head.mask is None else head.mask
-    if head.logit_bias is not None:
-        seen = seen & (head.logit_bias > -np.inf)
-    blind = np.flatnonzero(~seen.any(axis=1))
-    if blind.size:
-        raise UserError(
-            f"mask: query {blind[0]} may see no key; leave such rows out of tokens and mask"
-        )
+        return [
+            _spectrum(plan_head(head, rtol), values, method, memory, accuracy) for head in singles
+        ]
 
 
 def _check_options(values: str, method: str, memory: float, accuracy: float) -> None:
@@ -251,35 +167,11 @@ def _check_options(values: str, method: str, memory: float, accuracy: float) -> 
         raise UserError("method = 'matrix_free': gives no more than the extremes; use 'qr'")
 
 
-def _plan(head: Head, rtol: float | None) -> _Plan:
-    """Reduces the width and decides on which side of J the square matrix stands."""
-    full_columns = sum(kernel.size for kernel in head.kernels)
-    rows = head.tokens.shape[0] * head.value.shape[1]
-    reduced = reduce_width(head)
-    columns = sum(kernel.size for kernel in reduced.kernels)
-    # With fewer columns than rows, the null directions of J not counted, J^T J is the matrix whose
-    # null space is known; else J J^T, which generically has none.
-    null, nullity = null_space(reduced) or (None, 0)
-    side: factorised.Side = "columns"
-    if rows <= columns - nullity:
-        side, null, nullity = "rows", None, 0
-    return _Plan(
-        head=reduced,
-        rows=rows,
-        columns=columns,
-        side=side,
-        null=null,
-        nullity=nullity,
-        size=min(rows, full_columns),
-        rtol=check_rtol(rtol, max(rows, full_columns), np.float64),
-    )
-
-
 def _spectrum(
-    plan: _Plan, values: Values, method: Method, memory: float, accuracy: float
+    plan: Plan, values: Values, method: Method, memory: float, accuracy: float
 ) -> ConditionNumber:
-    fits = {name: plan.bytes(name) <= memory for name in ("gram", "qr")}  # type: ignore[arg-type]
-    if method in fits and not fits[method]:
+    fits = {"gram": plan.bytes("gram") <= memory, "qr": plan.bytes("qr") <= memory}
+    if method in ("gram", "qr") and not fits[method]:
         raise UserError(
             f"memory = {memory / GIB:.2f} GiB: method {method!r} needs about "
             f"{plan.bytes(method) / GIB:.2f} GiB for a head of {plan.rows} x {plan.columns}; "
@@ -288,7 +180,7 @@ def _spectrum(
     if method == "gram":
         return _by_gram(plan, accuracy) if values == "extremes" else _all_by_gram(plan)
     if method == "qr" or (
-        method == "auto" and fits["qr"] and (plan.square <= SMALL or values == "all")
+        method == "auto" and fits["qr"] and (plan.square <= planning.SMALL or values == "all")
     ):
         return _by_qr(plan, values, accuracy)
     if values == "all":
@@ -313,13 +205,13 @@ def _spectrum(
     return matrix_free_spectrum(plan.head, tolerance=accuracy, rtol=plan.rtol, size=plan.size)
 
 
-def _by_gram(plan: _Plan, accuracy: float) -> ConditionNumber:
+def _by_gram(plan: Plan, accuracy: float) -> ConditionNumber:
     """Extremes by Cholesky, in float32 first where that is faster and has a chance."""
     # The change from one step to the next is somewhat less than the error.
     tolerance = accuracy / 10
     survey = jax.device_get(factorised.survey(plan.head, tolerance))
     kappa_at_least = survey.largest.sigma / max(survey.smallest_at_most, np.finfo(float).tiny)
-    easy = plan.square > 2 * SMALL and kappa_at_least**2 < 0.01 / SHIFT["float32"]
+    easy = plan.square > 2 * planning.SMALL and kappa_at_least**2 < 0.01 / SHIFT["float32"]
     smallest: Extreme | None = None
     for factor_dtype in ("float32", "float64") if easy else ("float64",):
         smallest = jax.device_get(
@@ -340,7 +232,7 @@ def _by_gram(plan: _Plan, accuracy: float) -> ConditionNumber:
     return _extremes_record(plan, survey.largest, smallest, "gram")
 
 
-def _all_by_gram(plan: _Plan) -> ConditionNumber:
+def _all_by_gram(plan: Plan) -> ConditionNumber:
     found = np.asarray(
         factorised.gram_values(
             plan.head, side=plan.side, key_slices=8 if plan.head.key_map is not None else 1
@@ -353,29 +245,40 @@ def _all_by_gram(plan: _Plan) -> ConditionNumber:
     return dataclasses.replace(record, error=error, warning=precision_warning(error, record.rank))
 
 
-def _by_qr(plan: _Plan, values: Values, accuracy: float) -> ConditionNumber:
+def _by_qr(plan: Plan, values: Values, accuracy: float) -> ConditionNumber:
     """Every singular value, or the extremes where those are much cheaper."""
-    if plan.square <= SMALL:
+    if plan.square <= planning.SMALL:
         return _record(plan, factorised.small_values(plan.head), "qr")
     if values == "extremes":
         scale = 1.0
         if plan.null is not None:
             scale = float(factorised.survey(plan.head, 1e-3).largest.sigma)
-        upper = factorised.triangle(plan.head, plan.null, scale, side=plan.side, blocks=plan.blocks)
+        upper = _triangle(plan, plan.null, scale)
         found = jax.device_get(factorised.triangle_extremes(upper, accuracy / 10))
         record = _extremes_record(plan, found.largest, found.smallest, "qr")
         if record.converged and record.rank is not None:
             return record
-    upper = factorised.triangle(plan.head, None, 0.0, side=plan.side, blocks=plan.blocks)
+    upper = _triangle(plan, None, 0.0)
     return _record(plan, np.asarray(factorised.triangle_values(upper)), "qr")
 
 
-def _record(plan: _Plan, found: np.ndarray, method: str) -> ConditionNumber:
+def _triangle(plan: Plan, null: NullSpace | None, scale: float) -> jax.Array:
+    return factorised.triangle(
+        plan.head,
+        null,
+        scale,
+        side=plan.side,
+        by_scores=plan.side == "rows" and has_score_columns(plan.head),
+        blocks=plan.blocks,
+    )
+
+
+def _record(plan: Plan, found: np.ndarray, method: str) -> ConditionNumber:
     return from_values(found[: plan.size], rtol=plan.rtol, size=plan.size, method=method)
 
 
 def _extremes_record(
-    plan: _Plan, largest: Extreme, smallest: Extreme, method: str
+    plan: Plan, largest: Extreme, smallest: Extreme, method: str
 ) -> ConditionNumber:
     sigma_max, sigma_min = float(largest.sigma), float(smallest.sigma)
     full = sigma_min > plan.rtol * sigma_max

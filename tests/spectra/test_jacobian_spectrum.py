@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from condinit_jax import AttentionKernels
 from condinit_jax.errors import UserError
 from condinit_jax.methods import METHODS
-from condinit_jax.spectra import _jacobian_spectrum as module
+from condinit_jax.spectra import _plan as planning
 from condinit_jax.spectra import attention_heads, jacobian_spectra, jacobian_spectrum
 from tests.spectra.softmax_heads import HEADS, dense_jacobian, plain, replace
 
@@ -45,7 +45,7 @@ def test_the_gram_path_gives_the_same_kappa(name):
 
 @pytest.mark.parametrize("name", ["plain", "rotary", "long", "long, rotary"])
 def test_large_heads_take_the_same_answer_from_two_values_instead_of_all(name, monkeypatch):
-    monkeypatch.setattr(module, "SMALL", 2)
+    monkeypatch.setattr(planning, "SMALL", 2)
     head = HEADS[name]
     kappa, rank, size = exact(head, jacobian_spectrum(head).rtol)
     for method in ("auto", "qr"):
@@ -65,7 +65,7 @@ def test_every_singular_value_on_request(name):
 
 
 def test_where_a_gram_matrix_has_no_digit_left_the_qr_path_is_taken(monkeypatch):
-    monkeypatch.setattr(module, "SMALL", 2)
+    monkeypatch.setattr(planning, "SMALL", 2)
     head = nearly_equal(plain(8, 16, 4), 1e-3)
     record = jacobian_spectrum(head)
     kappa, rank, _ = exact(head, record.rtol)
@@ -202,7 +202,7 @@ def test_a_stack_gives_what_its_heads_give_one_by_one(monkeypatch):
     kernels = AttentionKernels(*rng.normal(size=(3, 12, 3, 4)) / 12**0.5)
     heads = attention_heads(kernels, rng.normal(size=(6, 12)))
     together = [record.kappa for record in jacobian_spectra(heads)]
-    monkeypatch.setattr(module, "SMALL", 2)
+    monkeypatch.setattr(planning, "SMALL", 2)
     apart = [record.kappa for record in jacobian_spectra(heads, method="gram")]
     np.testing.assert_allclose(together, apart, rtol=1e-6)
 

@@ -145,3 +145,14 @@ def test_drawing_needs_no_pyplot():
         "assert 'matplotlib.pyplot' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_matplotlib_is_imported_only_for_a_figure():
+    code = "import sys, condinit_jax.spectra as s; assert 'matplotlib' not in sys.modules; "
+    code += "s.plot_depth; assert 'matplotlib' in sys.modules"
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error():
+    with pytest.raises(AttributeError, match=r"no attribute 'plot_width'"):
+        spectra.plot_width  # noqa: B018  # the access is what is tested

@@ -1,0 +1,79 @@
+"""The sizes of a head's Jacobian, and what they say about how to treat it."""
+
+import dataclasses
+import math
+from typing import Literal
+
+import numpy as np
+
+from condinit_jax.spectra._condition_number import check_rtol
+from condinit_jax.spectra._factorised import Side
+from condinit_jax.spectra._head import Head
+from condinit_jax.spectra._null_space import NullSpace, null_space
+from condinit_jax.spectra._width_reduction import reduce_width
+
+SMALL = 1024
+"""Up to this size of J's shorter side, every singular value costs less than finding two of them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Sizes that decide how a head is treated."""
+
+    head: Head
+    rows: int
+    columns: int
+    side: Side
+    null: NullSpace | None
+    nullity: int
+    size: int
+    rtol: float
+
+    @property
+    def square(self) -> int:
+        """Rows of the square matrix."""
+        return self.rows if self.side == "rows" else self.columns
+
+    @property
+    def rank(self) -> int:
+        """Singular values that a generic head of these sizes has."""
+        return self.square - self.nullity
+
+    @property
+    def blocks(self) -> int:
+        """Parts in which J is absorbed by the QR decomposition."""
+        other = self.columns if self.side == "rows" else self.rows
+        most = min(self.head.tokens.shape if self.side == "rows" else self.head.tokens.shape[:1])
+        return max(min(math.ceil(other / self.square) if self.square > 4 * SMALL else 1, most), 1)
+
+    def bytes(self, method: Literal["gram", "qr"]) -> float:
+        """Memory at the peak, about; measured by benchmarks/jacobian_spectrum.py."""
+        square = 8.0 * self.square**2
+        if method == "gram":
+            return 2.2 * square + 64e6
+        other = 8.0 * self.square * (self.columns if self.side == "rows" else self.rows)
+        return 3 * (square * (self.blocks > 1) + other / self.blocks) + 64e6
+
+
+def plan_head(head: Head, rtol: float | None) -> Plan:
+    """Reduces the width and decides on which side of J the square matrix stands."""
+    full_columns = sum(kernel.size for kernel in head.kernels)
+    rows = head.tokens.shape[0] * head.value.shape[1]
+    reduced = reduce_width(head)
+    columns = sum(kernel.size for kernel in reduced.kernels)
+    # With fewer columns than rows, the null directions of J not counted, J^T J is the matrix whose
+    # null space is known; else J J^T, which generically has none.
+    null, nullity = null_space(reduced) or (None, 0)
+    side: Side = "columns"
+    if rows <= columns - nullity:
+        side, null, nullity = "rows", None, 0
+    return Plan(
+        head=reduced,
+        rows=rows,
+        columns=columns,
+        side=side,
+        null=null,
+        nullity=nullity,
+        size=min(rows, full_columns),
+        rtol=check_rtol(rtol, max(rows, full_columns), np.float64),
+    )

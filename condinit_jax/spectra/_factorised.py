@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from condinit_jax.spectra._davidson import Apply, Extreme, extreme_singular_value
 from condinit_jax.spectra._factors import factors, jacobian_columns, of_tokens
@@ -323,9 +323,15 @@ def small_values(head: Head) -> Float[np.ndarray, " values"]:
     else:
         jacobian = np.asarray(_compiled_jacobian(head))
     tall = jacobian if jacobian.shape[0] >= jacobian.shape[1] else jacobian.T
-    with threadpool_limits(1, user_api="blas"):
+    with _blas().limit(limits=1, user_api="blas"):
         # Threads that wait for one another over a small matrix take longer than one of them alone.
         return np.linalg.svd(np.linalg.qr(tall, mode="r"), compute_uv=False)
+
+
+@functools.cache
+def _blas() -> ThreadpoolController:
+    """The linear algebra libraries of this process, looked for once: that takes milliseconds."""
+    return ThreadpoolController()
 
 
 def _small_jacobian(head: Head) -> Float[Array, "rows columns"]:

@@ -7,6 +7,7 @@ import matplotlib
 import numpy as np
 import pytest
 
+from condinit_jax import spectra
 from condinit_jax.errors import UserError
 from condinit_jax.spectra._figures import save_figure
 from condinit_jax.spectra._plot_spectra import plot_spectra

@@ -174,6 +174,13 @@ class ProbeConfig:
         "auto", "how a spectrum is computed (condinit_jax.spectra); auto takes what is exact"
     )
     memory: float = _field(2.0, "memory that one head's spectrum may take, GiB", above=0)
+    rtol: float = _field(
+        0.0,
+        "singular values up to this share of the largest count as zero; 0: the longer side of J "
+        "times the epsilon of float64",
+        minimum=0,
+        below=1,
+    )
 
 
 @dataclasses.dataclass(frozen=True)

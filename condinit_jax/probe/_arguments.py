@@ -106,6 +106,12 @@ def parser() -> argparse.ArgumentParser:
         default=4.0,
         help="memory that one head's spectrum may take (default: %(default)s)",
     )
+    how(
+        "--rtol",
+        metavar="X",
+        type=_positive,
+        help="singular values up to X times the largest count as zero (default: of rounding)",
+    )
     made.add_argument("--out", metavar="DIR", help="directory for the table and the pictures")
     made.add_argument("--debug", action="store_true", help="show where an error comes from")
     return made
@@ -123,12 +129,17 @@ def read(argv: Sequence[str]) -> Request:
     Raises:
         UserError: If a flag is unknown, does not read, or does not go with another.
     """
-    flags, assignments = read_arguments(parser(), argv)
+    flags, assignments = read_arguments(parser(), _joined(argv))
     if flags.workdir:
         for name in ("config", "init", "seed"):
             if getattr(flags, name) is not None:
                 raise UserError(
                     f"--{name}: is for a model at initialization; leave it out beside --workdir"
+                )
+        for field in (assignment.partition("=")[0] for assignment in assignments):
+            if field.partition(".")[0] in ("model", "init", "seed"):
+                raise UserError(
+                    f"--config.{field}: is what a run began with; leave it out beside --workdir"
                 )
     elif flags.step is not None:
         raise UserError("--step: is for a run's checkpoints; give the run as --workdir")
@@ -150,8 +161,21 @@ def read(argv: Sequence[str]) -> Request:
             "values": flags.values,
             "method": flags.method,
             "memory": int(flags.memory * 2**30),
+            "rtol": flags.rtol,
         },
     )
+
+
+def _joined(argv: Sequence[str]) -> list[str]:
+    """`--layers -1,0` as `--layers=-1,0`: argparse takes -1,0 for a flag."""
+    words: list[str] = []
+    for word in argv:
+        number = word.startswith("-") and word[1:2].isdigit()
+        if number and words and words[-1] in ("--layers", "--heads", "--step"):
+            words[-1] += f"={word}"
+        else:
+            words.append(word)
+    return words
 
 
 def _directory(given: str | None) -> Path | None:

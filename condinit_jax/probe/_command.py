@@ -1,6 +1,7 @@
 """The command from its arguments to a table and files, read from top to bottom."""
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 
@@ -17,6 +18,9 @@ from condinit_jax.training.probing import first_examples, suitable_threads
 
 Tell = Callable[[int, int, str], None]
 
+INTERRUPTED = 130
+"""The exit code after Ctrl-C."""
+
 NARROWEST = 120
 """Columns of a table that is printed into a file or a pipe."""
 
@@ -28,7 +32,8 @@ def main(argv: Sequence[str]) -> int:
         argv: the command line without the program's name.
 
     Returns:
-        The exit code: 0 done, 2 a mistake in the arguments, config or data, 130 interrupted.
+        The exit code: 0 done, 1 output that nobody reads, 2 a mistake in the arguments, config or
+        data, 130 interrupted.
     """
     try:
         _probe(read(argv))
@@ -41,7 +46,11 @@ def main(argv: Sequence[str]) -> int:
         if "--debug" in argv:
             raise
         print(f"{PROGRAM}: interrupted; nothing was written", file=sys.stderr)
-        return 130
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Who read the output has gone; Python's own flush at the end must not say so.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     return 0
 
 
@@ -53,18 +62,21 @@ def _probe(request: Request) -> None:
     print(f"probing {names}", flush=True)
     with _progress(len(found)) as progress:
         probe = Probe.concat(
-            _measured(subject, request, progress(place)) for place, subject in enumerate(found)
+            measured(subject, request, progress(place)) for place, subject in enumerate(found)
         )
+    # Files first: who reads the table may stop reading.
+    files = _outputs.write(probe, request.out) if request.out else []
     console = Console()
     if not console.is_terminal:
         console = Console(width=max(console.width, NARROWEST))
     console.print(probe.table())
-    if request.out:
-        files = _outputs.write(probe, request.out)
+    if files:
         print(f"wrote {', '.join(file.name for file in files)} in {request.out}")
 
 
-def _measured(subject: Subject, request: Request, tell: Tell) -> Probe:
+def measured(
+    subject: Subject, request: Request, tell: Tell = lambda done, total, text: None
+) -> Probe:
     """One model's probe."""
     tell(0, 1, f"{subject.run}: forward pass")
     examples = first_examples(subject.task, request.examples)

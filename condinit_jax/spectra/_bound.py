@@ -199,7 +199,7 @@ def _holds(jacobian: ConditionNumber | None, limit: float) -> bool | None:
         return None
     if not jacobian.converged:  # kappa is known from below
         return False if jacobian.kappa > limit else None
-    if jacobian.kappa <= limit:
+    if jacobian.kappa * (1 + jacobian.error) <= limit:
         return True
     return False if jacobian.kappa * (1 - jacobian.error) > limit else None
 

@@ -21,6 +21,7 @@ from condinit_jax.spectra._record import (
     Path,
     Recording,
     as_variables,
+    check_model,
     record,
 )
 from condinit_jax.surgery import attention_blocks
@@ -77,6 +78,7 @@ def capture(
         >>> block.heads(example=2).query.shape
         (2, 8, 4)
     """
+    check_model(model)
     leaves, structure = jax.tree.flatten((args, kwargs))
     arrays = [leaf if isinstance(leaf, jax.Array | np.ndarray) else None for leaf in leaves]
     plain = tuple(

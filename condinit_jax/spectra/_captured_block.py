@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from condinit_jax.errors import UserError
-from condinit_jax.kernels import AttentionKernels
+from condinit_jax.kernels import ROLES, AttentionKernels
 from condinit_jax.spectra._head import Head, TokenMap, attention_heads, head_output
 from condinit_jax.spectra._precision import float64, on_host
 
@@ -278,12 +278,11 @@ def _queries(heads: Head, chosen: np.ndarray) -> Head:
 
 
 def check_block(block: CapturedBlock) -> None:
-    """Raises a UserError that names the layer if tokens or kernels are not finite."""
-    for name, array in (
-        ("tokens", block.tokens), ("context", block.context), ("query", block.kernels.query),
-        ("key", block.kernels.key), ("value", block.kernels.value),
-    ):  # fmt: skip
+    """Raises a UserError that names the layer if tokens, kernels or biases are not finite."""
+    arrays: dict[str, Any] = {"tokens": block.tokens, "context": block.context}
+    for role, kernel, bias in zip(ROLES, block.kernels, block.biases, strict=False):
+        arrays |= {f"{role} kernel": kernel, f"{role} bias": bias}
+    for name, array in arrays.items():
         bad = 0 if array is None else np.count_nonzero(~np.isfinite(array))
         if array is not None and bad:
-            what = name if name in ("tokens", "context") else f"{name} kernel"
-            raise UserError(f"{block.name}: {what}: {bad} of {array.size} numbers are not finite")
+            raise UserError(f"{block.name}: {name}: {bad} of {array.size} numbers are not finite")

@@ -21,7 +21,8 @@ class ConditionNumber:
     """sigma_max / sigma_min over the non-zero singular values of a matrix.
 
     Attributes:
-        kappa: sigma_max / sigma_min; infinite if every singular value is zero.
+        kappa: sigma_max / sigma_min; infinite if every singular value is zero, NaN if the method
+            could not find the smallest that is not.
         sigma_max: the largest singular value.
         sigma_min: the smallest singular value above `rtol * sigma_max`.
         rank: singular values above `rtol * sigma_max`; None where the method cannot count them.
@@ -33,7 +34,7 @@ class ConditionNumber:
         error: estimate of the relative error of `kappa`, from rounding and, for iterative methods,
             from the residual.
         converged: False if an iterative method ran out of iterations; `kappa` is then a lower
-            bound.
+            bound, or NaN.
         warning: one line on why the figure should be read with care; empty if there is no reason.
         singular_values: all of them, largest first, if they were computed; those of rows or columns
             that are zero by construction may be left out.
@@ -88,17 +89,20 @@ def condition_number(
         The record, singular values included.
 
     Raises:
-        UserError: if there are no values, non-finite ones, or `rtol` is not in [0, 1).
+        UserError: if there are no values, complex or non-finite ones, more than `size`, or `rtol`
+            is not in [0, 1).
 
     Example:
         >>> condition_number(np.diag([3.0, 1.0, 1e-20])).kappa
         3.0
     """
     given = np.asarray(jax.device_get(matrix_or_values))
-    if given.dtype.kind in "iub":
-        given = given.astype(np.float64)
+    # kind "V" is how NumPy sees bfloat16.
+    if given.dtype.kind not in "iubfV":
+        raise UserError(f"condition_number: dtype {given.dtype}; give real numbers")
     if given.dtype not in (np.float32, np.float64):
-        given = given.astype(np.float32)
+        low = given.dtype.kind in "fV" and given.dtype.itemsize < 4
+        given = given.astype(np.float32 if low else np.float64)
     if given.ndim not in (1, 2) or given.size == 0:
         raise UserError(
             f"condition_number: shape {given.shape} is neither a matrix nor singular values"
@@ -114,6 +118,8 @@ def condition_number(
     else:
         values = np.sort(np.abs(given))[::-1]
         longest = max(size or 0, len(given))
+    if size is not None and size < len(values):
+        raise UserError(f"size = {size}: must be at least the {len(values)} singular values given")
     return from_values(
         values, rtol=check_rtol(rtol, longest, given.dtype), size=size, method=method
     )

@@ -203,7 +203,9 @@ def attention_heads(
         if array is None:
             return None
         xp = namespace(array)
-        return xp.repeat(xp.moveaxis(array, axis, 0), groups, axis=0)
+        array = xp.moveaxis(array, axis, 0)
+        # Where nothing repeats, an array that is sharded over heads stays as it is.
+        return array if groups == 1 else xp.repeat(array, groups, axis=0)
 
     def pairwise(array: Array | None, name: str) -> Array | None:
         if array is None:

@@ -12,7 +12,7 @@ from the memory allowed and an estimate of kappa, and is said in the record.
 
 import dataclasses
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -20,7 +20,7 @@ import numpy as np
 from condinit_jax.errors import UserError
 from condinit_jax.spectra import _factorised as factorised
 from condinit_jax.spectra import _plan as planning
-from condinit_jax.spectra._check_head import check_head
+from condinit_jax.spectra._check_head import check_fields, check_head
 from condinit_jax.spectra._condition_number import (
     ConditionNumber,
     from_values,
@@ -67,7 +67,7 @@ def jacobian_spectrum(
             free.
         method: "gram", "qr", "matrix_free" (see the module), or "auto": every singular value by QR
             up to a shorter side of 1024, then the Gram matrix, or QR where kappa is beyond 1e7 or
-            the Gram matrix fails, then matrix-free.
+            the Gram matrix fails, then matrix-free, each if it fits.
         memory: bytes that this call may use.
         rtol: singular values up to `rtol * sigma_max` count as zero; None takes the longer side of
             J times the epsilon of float64.
@@ -93,9 +93,10 @@ def jacobian_spectrum(
     References:
         Saratchandran and Lucey, Conditioned Initialization for Attention, ICLR 2026, Section 3.
     """
+    _check_options(values, method, memory, accuracy)
+    check_fields(head)
     head = on_host(head)
     check_head(head)
-    _check_options(values, method, memory, accuracy)
     plan = plan_head(head, rtol)
     with float64(device):
         return _spectrum(plan, values, method, memory, accuracy)
@@ -113,7 +114,8 @@ def jacobian_spectra(
 ) -> list[ConditionNumber]:
     """`jacobian_spectrum` of each head of a stack, such as `attention_heads` makes.
 
-    In turn, so that `memory` is that of one head, and by the same compiled functions.
+    In turn and by the same compiled functions: one head keeps every core busy, `memory` is that of
+    one head, and each may need another method.
 
     Args:
         heads: Heads along the leading axis of every array.
@@ -139,8 +141,22 @@ def jacobian_spectra(
         2
     """
     _check_options(values, method, memory, accuracy)
+    check_fields(heads)
     heads = on_host(heads)
-    singles = [jax.tree.map(lambda a, i=index: a[i], heads) for index in range(len(heads.query))]
+    if np.ndim(heads.query) != 3:
+        raise UserError(
+            f"query: shape {np.shape(heads.query)} must be (heads, width, dim); for one head use "
+            "jacobian_spectrum"
+        )
+    count = len(heads.query)
+    scale: Any = heads.scale
+    if scale is not None and np.ndim(scale) == 0:
+        scale = np.full(count, scale)
+        heads = dataclasses.replace(heads, scale=scale)
+    for name, array in vars(heads).items():
+        if isinstance(array, np.ndarray) and (array.ndim == 0 or len(array) != count):
+            raise UserError(f"{name}: shape {array.shape} must begin with the {count} heads")
+    singles = [jax.tree.map(lambda a, i=index: a[i], heads) for index in range(count)]
     for index, head in enumerate(singles):
         try:
             check_head(head)
@@ -159,8 +175,8 @@ def _check_options(values: str, method: str, memory: float, accuracy: float) -> 
     ):
         if value not in known:
             raise UserError(f"{name} = {value!r}: must be one of {', '.join(known)}")
-    if not memory > 0:
-        raise UserError(f"memory = {memory}: must be a positive number of bytes")
+    if not isinstance(memory, int | float) or not memory > 0:
+        raise UserError(f"memory = {memory!r}: must be a positive number of bytes")
     if not 0 < accuracy < 1:
         raise UserError(f"accuracy = {accuracy}: must be between 0 and 1")
     if values == "all" and method == "matrix_free":
@@ -191,16 +207,17 @@ def _spectrum(
         )
     if method == "auto" and fits["gram"]:
         record = _by_gram(plan, accuracy)
-        if record.converged and record.kappa < GRAM_LIMIT:
+        if record.converged:
             return record
         if fits["qr"]:
             return _by_qr(plan, values, accuracy)
-        if record.converged:
-            return record
-        return dataclasses.replace(
-            record,
-            warning=f"not converged: kappa is a lower bound; method='qr' would tell, with "
-            f"memory={math.ceil(plan.bytes('qr') / GIB)} * 2**30",
+        needed = math.ceil(plan.bytes("qr") / GIB)
+        told = f"{record.warning}; method='qr' would tell, with memory={needed} * 2**30"
+        return dataclasses.replace(record, warning=told)
+    if plan.bytes("matrix_free") > memory:
+        raise UserError(
+            f"memory = {memory / GIB:.2f} GiB: products with a Jacobian of {plan.rows} x "
+            f"{plan.columns} alone need about {plan.bytes('matrix_free') / GIB:.2f} GiB; allow more"
         )
     return matrix_free_spectrum(plan.head, tolerance=accuracy, rtol=plan.rtol, size=plan.size)
 
@@ -226,10 +243,12 @@ def _by_gram(plan: Plan, accuracy: float) -> ConditionNumber:
                 key_slices=8 if plan.head.key_map is not None else 1,
             )
         )
-        if smallest.converged:
+        # What the shift hides from the factor may seem to converge.
+        seen = smallest.sigma**2 >= SHIFT[factor_dtype] * survey.largest.sigma**2
+        if smallest.converged and seen:
             break
     assert smallest is not None
-    return _extremes_record(plan, survey.largest, smallest, "gram")
+    return _extremes_record(plan, survey.largest, smallest, "gram", GRAM_LIMIT)
 
 
 def _all_by_gram(plan: Plan) -> ConditionNumber:
@@ -239,10 +258,15 @@ def _all_by_gram(plan: Plan) -> ConditionNumber:
         )
     )
     # Eigenvalues are known to eps * sigma_max^2, singular values to the root of that.
-    squared = dataclasses.replace(plan, rtol=max(plan.rtol, math.sqrt(plan.rtol)))
-    record = _record(squared, found, "gram")
+    limit = math.sqrt(plan.resolution)
+    record = _record(dataclasses.replace(plan, rtol=max(plan.rtol, limit)), found, "gram")
     error = len(found) ** 0.5 * float(np.finfo(np.float64).eps) * record.kappa**2
-    return dataclasses.replace(record, error=error, warning=precision_warning(error, record.rank))
+    warning = precision_warning(error, record.rank)
+    if limit > plan.rtol and record.dropped and np.any(found > plan.rtol * found[0]):
+        warning = warning or (
+            f"a Gram matrix shows nothing below {limit:.0e} of the largest; method='qr' does"
+        )
+    return dataclasses.replace(record, error=error, warning=warning)
 
 
 def _by_qr(plan: Plan, values: Values, accuracy: float) -> ConditionNumber:
@@ -254,9 +278,12 @@ def _by_qr(plan: Plan, values: Values, accuracy: float) -> ConditionNumber:
         if plan.null is not None:
             scale = float(factorised.survey(plan.head, 1e-3).largest.sigma)
         upper = _triangle(plan, plan.null, scale)
+        if upper.shape[0] < upper.shape[1]:
+            # Fewer columns than rows are left where query and key kernels lack rank together.
+            return _record(plan, np.asarray(factorised.triangle_values(upper)), "qr")
         found = jax.device_get(factorised.triangle_extremes(upper, accuracy / 10))
         record = _extremes_record(plan, found.largest, found.smallest, "qr")
-        if record.converged and record.rank is not None:
+        if record.converged:
             return record
     upper = _triangle(plan, None, 0.0)
     return _record(plan, np.asarray(factorised.triangle_values(upper)), "qr")
@@ -278,24 +305,31 @@ def _record(plan: Plan, found: np.ndarray, method: str) -> ConditionNumber:
 
 
 def _extremes_record(
-    plan: Plan, largest: Extreme, smallest: Extreme, method: str
+    plan: Plan, largest: Extreme, smallest: Extreme, method: str, limit: float = math.inf
 ) -> ConditionNumber:
+    """The record of two extremes; condition numbers above `limit` are no more than lower bounds."""
     sigma_max, sigma_min = float(largest.sigma), float(smallest.sigma)
-    full = sigma_min > plan.rtol * sigma_max
-    kappa = sigma_max / sigma_min if sigma_min > 0 else math.inf
-    converged = bool(smallest.converged and largest.converged and full)
+    if sigma_max == 0:
+        return from_values(np.zeros(1), rtol=plan.rtol, size=plan.size, method=method)
+    if not plan.rtol * sigma_max < sigma_min <= sigma_max:
+        kappa = sigma_min = math.nan
+        warning = "not converged: J lacks rank, and its least non-zero value was not found"
+    else:
+        kappa = sigma_max / sigma_min
+        warning = "not converged: kappa is a lower bound"
+    converged = bool(smallest.converged and largest.converged and kappa <= limit)
     error = float(largest.change + smallest.change)
     error += plan.square**0.5 * float(np.finfo(np.float64).eps) * kappa
     return ConditionNumber(
         kappa=kappa,
         sigma_max=sigma_max,
         sigma_min=sigma_min,
-        rank=plan.rank if full else None,
+        rank=plan.rank if converged else None,
         size=plan.size,
-        dropped=plan.size - plan.rank if full else None,
+        dropped=plan.size - plan.rank if converged else None,
         rtol=plan.rtol,
         method=method,
         error=error,
         converged=converged,
-        warning=precision_warning(error) if converged else "not converged: kappa is a lower bound",
+        warning=precision_warning(error) if converged else warning,
     )

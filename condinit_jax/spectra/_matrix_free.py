@@ -5,6 +5,7 @@ preconditioner on the shorter side of the map. Neither squares the map, and each
 the measured residual of its triplet.
 """
 
+import dataclasses
 import functools
 import math
 from typing import NamedTuple
@@ -18,6 +19,7 @@ from condinit_jax.errors import UserError
 from condinit_jax.spectra._condition_number import (
     ConditionNumber,
     check_rtol,
+    from_values,
     precision_warning,
 )
 from condinit_jax.spectra._davidson import Extreme, extreme_singular_value
@@ -83,7 +85,8 @@ def matrix_free_condition_number(
     directions known beforehand, else on the columns; `precondition` and `project` are of that side.
 
     Args:
-        linear: The matrix J, floating point of any dtype; see `linear_map`.
+        linear: The matrix J; see `linear_map`. Its products take JAX's default floats: float64
+            where x64 is enabled, else float32.
         tolerance: On the relative error of kappa.
         iterations: For each extreme; the largest takes 40 steps at most.
         key: Of the random start; None for a fixed one.
@@ -103,8 +106,8 @@ def matrix_free_condition_number(
         sigma, is measured; it proves that some singular value lies that near to sigma. It does not
         prove that none is smaller: that the next value found is the next one, and that the start
         had a part along every vector, is likely and not certified. Without convergence kappa is a
-        lower bound, since sigma_min is bounded from above by the value on any vector. `rank` is
-        None unless sigma_min converged.
+        lower bound, since sigma_min is bounded from above by the value on any vector; it is NaN
+        where all vectors of the block went to zeros. `rank` is None unless sigma_min converged.
 
     Raises:
         UserError: if `tolerance`, `iterations`, `block` or `rtol` is out of range.
@@ -286,7 +289,14 @@ def _extremes(
 def _record(found: FoundExtremes, size: int, rtol: float, tolerance: float) -> ConditionNumber:
     largest, smallest = found.largest, found.smallest
     sigma_max, sigma_min = float(largest.sigma), float(smallest.sigma)
-    kappa = sigma_max / sigma_min if sigma_min > 0 else math.inf
+    if sigma_max == 0:
+        return dataclasses.replace(
+            from_values(np.zeros(1, found.dtype), rtol=rtol, size=size, method="matrix_free"),
+            singular_values=None,
+        )
+    if smallest.exhausted:  # what was found counts as zero, and bounds nothing
+        sigma_min = math.nan
+    kappa = sigma_max / sigma_min
     above = min(float(largest.residual) / max(sigma_max, TINY), float(largest.change))
     below = float(smallest.error)
     reached = below <= tolerance and not smallest.exhausted

@@ -28,6 +28,7 @@ class Plan:
     nullity: int
     size: int
     rtol: float
+    resolution: float
 
     @property
     def square(self) -> int:
@@ -46,13 +47,18 @@ class Plan:
         most = min(self.head.tokens.shape if self.side == "rows" else self.head.tokens.shape[:1])
         return max(min(math.ceil(other / self.square) if self.square > 4 * SMALL else 1, most), 1)
 
-    def bytes(self, method: Literal["gram", "qr"]) -> float:
+    def bytes(self, method: Literal["gram", "qr", "matrix_free"]) -> float:
         """Memory at the peak, about; measured by benchmarks/jacobian_spectrum.py."""
         square = 8.0 * self.square**2
+        # Filling in the null space takes the projector as a matrix.
+        filled = 2.5 * square if self.null is not None else 0.0
         if method == "gram":
-            return 2.2 * square + 64e6
+            return 2.2 * square + filled + 64e6
+        if method == "matrix_free":
+            pairs = self.head.tokens.shape[0] ** 2 * self.head.value.shape[1]
+            return 8.0 * ((pairs if self.side == "rows" else 0) + 90 * (self.rows + self.columns))
         other = 8.0 * self.square * (self.columns if self.side == "rows" else self.rows)
-        return 3 * (square * (self.blocks > 1) + other / self.blocks) + 64e6
+        return 3 * (square * (self.blocks > 1) + other / self.blocks) + filled + 64e6
 
 
 def plan_head(head: Head, rtol: float | None) -> Plan:
@@ -76,4 +82,5 @@ def plan_head(head: Head, rtol: float | None) -> Plan:
         nullity=nullity,
         size=min(rows, full_columns),
         rtol=check_rtol(rtol, max(rows, full_columns), np.float64),
+        resolution=check_rtol(None, max(rows, full_columns), np.float64),
     )

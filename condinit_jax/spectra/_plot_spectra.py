@@ -57,6 +57,8 @@ def plot_spectra(probe: Probe | Sequence[Probe]) -> Figure:
         if values is not None and row["rank"]:
             layers = panels.setdefault((row["run"], row["step"]), {})
             layers.setdefault(row["layer"], []).append((values / values[0], row["rank"]))
+    if not panels:
+        raise UserError("plot_spectra: every singular value of the probe is zero")
     every = sorted({layer for layers in panels.values() for layer in layers})
     columns = min(len(panels), 3)
     lines = math.ceil(len(panels) / columns)

@@ -6,6 +6,7 @@ taken instead, also when training itself runs on the accelerator.
 """
 
 import contextlib
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,8 +15,8 @@ import numpy as np
 
 from condinit_jax.errors import UserError
 
-FAST_FLOAT64 = ("P100", "V100", "A100", "A30", "H100", "H200", "H800", "B200")
-"""Parts of the names of GPUs that do float64 at half the rate of float32; others take 1/32."""
+FAST_FLOAT64 = re.compile(r"\b(P100|V100|A100|A30|H100|H200|H800|GH200|B200|GB200)\b")
+"""GPUs that do float64 at half the rate of float32; others take 1/32."""
 
 
 def spectrum_device(device: jax.Device | None = None) -> jax.Device:
@@ -37,7 +38,7 @@ def spectrum_device(device: jax.Device | None = None) -> jax.Device:
     if device is not None:
         return device
     default = jax.local_devices()[0]
-    if default.platform == "cpu" or any(name in default.device_kind for name in FAST_FLOAT64):
+    if default.platform == "cpu" or FAST_FLOAT64.search(default.device_kind):
         return default
     try:
         return jax.local_devices(backend="cpu")[0]
@@ -66,7 +67,8 @@ def float64(device: jax.Device | None = None) -> Iterator[jax.Device]:
         float64
     """
     chosen = spectrum_device(device)
-    with jax.enable_x64(True), jax.default_device(chosen):
+    # A user's stricter promotion is meant for the user's own code.
+    with jax.enable_x64(True), jax.default_device(chosen), jax.numpy_rank_promotion("allow"):
         yield chosen
 
 

@@ -78,10 +78,12 @@ def probe_model(
         >>> [(row["layer"], row["head"], row["example"], row["size"]) for row in probe.rows]
         [(0, 0, 0, 20), (0, 1, 0, 20), (0, 0, 1, 20), (0, 1, 1, 20)]
     """
-    if isinstance(examples, int):
+    if isinstance(examples, int | np.integer):
         if examples < 1:
             raise UserError(f"examples = {examples}: must be at least 1")
         examples = range(examples)
+    if len(examples) == 0:
+        raise UserError("examples: is empty; give at least one")
     blocks = capture(model, variables, *args, examples=examples, **(kwargs or {}))
     return probe_blocks(blocks, **options)
 
@@ -117,7 +119,8 @@ def probe_blocks(
             kappa is no larger than the whole one's where that has full row rank, and is compared
             only with others of the same `tokens`.
         quantities: "jacobian" for kappa(J), "kernels" for kappa of the head's query, key and value
-            kernels, "bound" for B(J) of Theorem 3.1 (of all tokens, whatever `tokens` says).
+            kernels, "bound" for B(J) of Theorem 3.1 (of all tokens, whatever `tokens` says), held
+            against kappa(J) where that is of all tokens too.
         values: "extremes", or "all" to keep every singular value of J in `Probe.spectra`.
         run: what the rows say under "run".
         step: what the rows say under "step".
@@ -181,7 +184,12 @@ def probe_blocks(
                         "warning": "",
                         "bound_note": "",
                     }
-                    row |= _figures(record) | _others(whole_head, quantities)
+                    row |= _figures(record)
+                    if "kernels" in quantities:
+                        row |= _kernels(whole_head)
+                    if "bound" in quantities:
+                        same = len(head.tokens) == len(whole_head.tokens)
+                        row |= _bound(whole_head, attention, record if same else None, options)
                 row["warning"] = "; ".join(text for text in (row["warning"], note) if text)
                 probe.rows.append(row)
                 if values == "all" and record is not None and record.singular_values is not None:
@@ -222,16 +230,28 @@ def _figures(record: ConditionNumber | None) -> dict[str, Any]:
     }
 
 
-def _others(head: Head, quantities: Sequence[Quantity]) -> dict[str, Any]:
-    """The figures that are not of the Jacobian."""
-    figures: dict[str, Any] = {}
-    if "kernels" in quantities:
-        for role, kernel in zip(("query", "key", "value"), head.kernels, strict=True):
-            figures[f"kappa_{role}"] = condition_number(kernel).kappa
-    if "bound" in quantities:
-        found = bound(head)
-        figures |= {"bound": found.limit, "bound_note": found.note}
-    return figures
+def _kernels(head: Head) -> dict[str, Any]:
+    return {
+        f"kappa_{role}": condition_number(kernel).kappa
+        for role, kernel in zip(("query", "key", "value"), head.kernels, strict=True)
+    }
+
+
+def _bound(
+    head: Head, attention: Attention, measured: ConditionNumber | None, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """B(J), or why this kind of attention has none: other layers of the model may have one."""
+    if attention is not head_output:
+        return {"bound_note": "attention: Theorem 3.1 is about softmax attention"}
+    for name, what in (
+        ("context", "is about self-attention"),
+        ("query_map", "has no factor for a map of queries"),
+        ("key_map", "has no factor for a map of keys"),
+    ):
+        if getattr(head, name) is not None:
+            return {"bound_note": f"{name}: Theorem 3.1 {what}"}
+    found = bound(head, jacobian=measured, rtol=options.get("rtol"))
+    return {"bound": found.limit, "bound_note": found.note}
 
 
 def _chosen(name: str, wanted: int | Sequence[int] | None, count: int) -> tuple[int, ...]:
@@ -239,6 +259,8 @@ def _chosen(name: str, wanted: int | Sequence[int] | None, count: int) -> tuple[
         return tuple(range(count))
     wanted = (int(wanted),) if isinstance(wanted, int | np.integer) else tuple(wanted)
     for number in wanted:
+        if not isinstance(number, int | np.integer):
+            raise UserError(f"{name} = {number!r}: must be an integer")
         if not -count <= number < count:
             raise UserError(f"{name} = {number}: there are {count}, counted from 0")
     return tuple(number % count for number in wanted)

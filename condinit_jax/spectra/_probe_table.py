@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from rich import box
 from rich.table import Table
+from rich.text import Text
 
 from condinit_jax.errors import UserError
 
@@ -117,9 +118,10 @@ class Probe:
         Numbers are written so that `from_csv` gives the same ones back; None is an empty field.
 
         Args:
-            path: the file, as pandas reads it.
+            path: the file, as pandas reads it; its directory is made if absent.
         """
         path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
         beside = path.with_name(path.name + ".tmp")
         with beside.open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, COLUMNS, restval=None, lineterminator="\n")
@@ -161,7 +163,7 @@ class Probe:
         table = Table(
             box=box.SIMPLE_HEAD,
             padding=0 if len(asked) + len(several) > 4 else (0, 1),
-            caption="\n".join((_CAPTION, *_notes(self.rows))),
+            caption=Text("\n".join((_CAPTION, *_notes(self.rows))), "table.caption"),
             caption_justify="left",
         )
         for name in several:
@@ -176,7 +178,8 @@ class Probe:
         for (run, step, layer), rows in groups.items():
             named = {"run": run, "step": step}
             table.add_row(
-                *(str(named[name]) for name in several),
+                # As `Text`, or brackets in a name would be read as markup.
+                *(Text(str(named[name])) for name in several),
                 str(layer),
                 _figure([row.get("kappa") for row in rows], statistics.median),
                 _figure([row.get("kappa") for row in rows], max),

@@ -116,15 +116,17 @@ class _Recorder:
         return {"query", "key", "value"} <= self._inputs.get(path, {}).keys()
 
     def _enter(self, module: nn.Module, parent: Path, role: str, given: Array) -> None:
-        if role == "query":
+        if parent not in self.facts.paths:
+            self.facts.paths.append(parent)
+        if role in self._inputs.get(parent, {}):  # the block is called again
             self._inputs[parent], self._outputs[parent] = {}, {}
             self._masked.discard(parent)
-            if parent not in self.facts.paths:
-                self.facts.paths.append(parent)
         if role in ("query", "key"):
             self.facts.maps[parent, role] = {}
         self._inputs.setdefault(parent, {})[role] = given
-        kept = module.sow("intermediates", _INPUT, self._selected(given, axes=3))
+        # What enters an out projection may have an axis of heads more.
+        batch = self._inputs[parent].get("query", given).ndim - 2
+        kept = module.sow("intermediates", _INPUT, self._selected(given, batch))
         if not kept and parent not in self.facts.lost:
             self.facts.lost.append(parent)
 
@@ -152,12 +154,14 @@ class _Recorder:
                     array = jnp.reshape(array, (1,) * (3 - array.ndim) + array.shape)
                     shape = (*tokens.shape[:-2], array.shape[-3], tokens.shape[-2])
                     array = jnp.broadcast_to(array, (*shape, context.shape[-2]))
-                    module.sow("intermediates", where, self._selected(array, axes=4))
+                    module.sow("intermediates", where, self._selected(array, array.ndim - 3))
 
-    def _selected(self, array: Array, axes: int) -> Array:
+    def _selected(self, array: Array, batch: int) -> Array:
+        """The examples to keep, counted over all leading `batch` axes."""
         chosen = self.facts.examples
-        if not chosen or array.ndim < axes:
+        if not chosen or batch < 1:
             return array
+        array = array.reshape(-1, *array.shape[batch:])
         if max(chosen) >= len(array) or min(chosen) < 0:
             raise UserError(
                 f"examples = {chosen}: counted from 0, but the batch that enters attention has "
@@ -188,16 +192,17 @@ def record(
             `nn.remat` around them are fine, if the scan has "intermediates" in `variable_axes`.
         variables: its variables, {"params": ...}, or the parameters alone.
         *args: of the model's call.
-        examples: which examples to keep, as indices along the batch axis of the attention's input;
-            None keeps all.
+        examples: which examples to keep, as indices along the batch axis of the attention's input
+            (of several batch axes, such as images and windows, along them flattened); None keeps
+            all.
         **kwargs: of the model's call; `rngs` and `method` as in `Module.apply`.
 
     Returns:
         The recording, a pytree.
 
     Raises:
-        UserError: if there is no attention block, or a scan drops what it stores; the message names
-            it.
+        UserError: if the model is not a linen one, there is no attention block, or a scan drops
+            what it stores; the message names it.
 
     Example:
         >>> import flax.linen as nn
@@ -210,6 +215,7 @@ def record(
         >>> assemble(recording)[0].tokens.shape
         (3, 5, 8)
     """
+    check_model(model)
     variables = as_variables(variables)
     recorder = _Recorder(tuple(int(index) for index in examples or ()))
     with nn.intercept_methods(recorder), jax.default_matmul_precision("highest"):
@@ -231,6 +237,15 @@ def record(
         _check_kernels(params, path)
     facts.stacks = {path: _stack(params, path) for path in facts.paths}
     return Recording({"/".join(path): _block(params, sown, path) for path in facts.paths}, facts)
+
+
+def check_model(model: Any) -> None:
+    if not isinstance(model, nn.Module):
+        raise UserError(
+            f"model: {type(model).__name__} is not a linen module (flax.linen.Module); of any "
+            "other model, NNX ones included, take heads by `attention_heads` and their spectra by "
+            "`jacobian_spectra`"
+        )
 
 
 def as_variables(variables: Any) -> dict[str, Any]:

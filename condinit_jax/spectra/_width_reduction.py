@@ -30,9 +30,14 @@ def reduce_width(head: Head) -> Head:
         (3, 4)
     """
     tokens, basis = shorten(head.tokens)
-    context, context_basis = (
-        (tokens, basis) if head.context is None else shorten(np.asarray(head.context))
-    )
+    seen = _seen(head)
+    if head.context is None and seen.all():
+        context, context_basis = tokens, basis
+    else:
+        # What no query sees may be anything, and must not drown the rest; a copy of what is seen
+        # leaves every map defined.
+        context = np.where(seen[:, None], head.keys_from, head.keys_from[np.argmax(seen)])
+        context, context_basis = shorten(context)
     return dataclasses.replace(
         head,
         tokens=tokens,
@@ -41,6 +46,16 @@ def reduce_width(head: Head) -> Head:
         key=context_basis.T @ head.key,
         value=context_basis.T @ head.value,
     )
+
+
+def _seen(head: Head) -> Any:
+    """Which context tokens some query may attend to."""
+    seen = np.ones((len(head.tokens), len(head.keys_from)), bool)
+    if head.mask is not None:
+        seen = seen & np.asarray(head.mask)
+    if head.logit_bias is not None:
+        seen = seen & (np.asarray(head.logit_bias) > -np.inf)
+    return np.any(seen, axis=0)
 
 
 def shorten(tokens: Any) -> tuple[Any, Any]:

@@ -36,6 +36,9 @@ SMALL = 1024
 MUCH, LONG = 0.1, 1.0
 """A probe that takes this share of the time between two, and this many seconds, is pointed out."""
 
+LONG_FIRST = 20.0
+"""Seconds after which the first probe is pointed out."""
+
 # One small forward pass: optimising it takes longer than running it does.
 _QUICK_COMPILATION: dict[str, Any] = {
     "xla_backend_optimization_level": 0,
@@ -134,12 +137,15 @@ class Probing:
         if not self._on or step == self._step:
             return
         began = time.perf_counter()
+        failure: Exception | None = None
         try:
             recording = self._capture(state.params, state.collections, self._examples)
             rows = self._spectra(recording) if jax.process_index() == 0 else []
-        except FAILURES as error:
-            self._fail(error, fatal=first)
-            rows = []
+        except Exception as error:
+            if first and not isinstance(error, FAILURES):
+                raise
+            failure, rows = error, []
+        self._agree(failure, first)
         took = time.perf_counter() - began
         self.seconds += took
         self._step = step
@@ -153,6 +159,17 @@ class Probing:
             self._progress.row(shown, math.inf)
             self._mind_the_cost(took, first)
         self._end = time.perf_counter()
+
+    def _agree(self, failure: Exception | None, first: bool) -> None:
+        """Fails on every process, or on none; only the first one computes spectra."""
+        fatal = first and self._explicit
+        anywhere = failure is not None
+        if fatal and jax.process_count() > 1:
+            anywhere = bool(multihost_utils.broadcast_one_to_all(np.int32(anywhere)))
+        if failure is not None:
+            self._fail(failure, fatal=first)
+        elif fatal and anywhere:
+            raise UserError("config.probe: failed on the first process, which says why")
 
     def _prepare(self, state: State) -> None:
         examples = first_examples(self._task, self._config.examples)
@@ -176,6 +193,7 @@ class Probing:
                 quantities=config.quantities,
                 method=config.method,
                 memory=int(config.memory * 2**30),
+                rtol=config.rtol or None,
             )
         return [as_json(row) for row in probe.rows]
 
@@ -190,6 +208,11 @@ class Probing:
 
     def _mind_the_cost(self, took: float, first: bool) -> None:
         between = time.perf_counter() - self._end
+        if first and took > LONG_FIRST:
+            self._progress.say(
+                f"warning: the first probe took {took:.2g} s, and every later one may; lower "
+                "config.probe.layers, heads, examples or tokens"
+            )
         if not first and took > max(MUCH * between, LONG) and "cost" not in self._warned:
             self._warned.add("cost")
             self._progress.say(

@@ -66,10 +66,10 @@ def test_initializations_are_drawn_as_a_run_draws_them(command, recipe, run, tmp
 
 def test_the_configs_own_method_and_another_seed(command, recipe, run, tmp_path):
     argv = ["--config", recipe, "--config.init.value", "joint", "--seed", 1]
-    assert command(*argv, "--layers", "0,-1", "--heads", 1, "--out", "out") == 0
+    assert command(*argv, "--layers", "-1,0", "--heads", -1, "--out", "out") == 0
     rows = table(tmp_path / "out")
     assert [(row["run"], row["layer"], row["head"]) for row in rows] == [
-        ("conditioned", 0, 1), ("conditioned", 2, 1)
+        ("conditioned", 2, 1), ("conditioned", 0, 1)
     ]  # fmt: skip
     before = measured_in(run, 0)
     assert all(before[place] != found for place, found in measured(rows).items())
@@ -78,11 +78,13 @@ def test_the_configs_own_method_and_another_seed(command, recipe, run, tmp_path)
 def test_all_values_all_quantities_and_fewer_tokens(command, recipe, tmp_path):
     argv = ["--config", recipe, "--layers", 1, "--heads", 0, "--examples", 2, "--tokens", 3]
     argv += ["--values", "all", "--quantities", "jacobian,kernels,bound", "--method", "qr"]
+    argv += ["--rtol", "1e-9"]
     assert command(*argv, "--out", "a/b") == 0
     rows = table(tmp_path / "a/b")
     assert [(row["example"], row["tokens"], row["method"]) for row in rows] == [
         (0, 3, "qr"), (1, 3, "qr")
     ]  # fmt: skip
+    assert all(row["rtol"] == 1e-9 for row in rows)
     assert all(row["kappa_value"] == pytest.approx(1.0) for row in rows)
     assert all(row["bound"] > row["kappa"] for row in rows)
     assert {"spectra.png", "spectra.svg"} <= set(names(tmp_path / "a/b"))
@@ -126,6 +128,8 @@ CONFIG = "--config={recipe}"
         (["--workdir", "{run}", "--step", "3"], "--step = 3: {run} has checkpoints of steps 2, 4"),
         (["--workdir", "{run}", "--step", "two"], "argument --step: 'two': must be numbers such as "
          "0,500, last or all; see --help"),
+        (["--workdir", "{run}", "--config.model.num_heads=4"], "--config.model.num_heads: is what "
+         "a run began with; leave it out beside --workdir"),
         (["--workdir", "{run}", "--init", "default"], "--init: is for a model at initialization; "
          "leave it out beside --workdir"),
         ([CONFIG, "--step", "3"], "--step: is for a run's checkpoints; give the run as --workdir"),
@@ -198,6 +202,16 @@ def test_nothing_half_written_is_left(command, recipe, tmp_path, monkeypatch, ex
     if exists:
         assert names(tmp_path / "out") == ["probe.csv"]
         assert (tmp_path / "out/probe.csv").read_text() == "old"
+
+
+def test_who_stops_reading_the_table_has_the_files(command, recipe, tmp_path, monkeypatch):
+    def closed(*_, **__):
+        raise BrokenPipeError
+
+    monkeypatch.setattr(_command.Probe, "table", closed)
+    monkeypatch.setattr(_command.os, "dup2", lambda *_: None)
+    assert command("--config", recipe, "--layers", 0, "--heads", 0, "--out", "out") == 1
+    assert names(tmp_path / "out") == ["depth.png", "depth.svg", "probe.csv"]
 
 
 def test_debug_shows_where_a_mistake_was_found(command, recipe):

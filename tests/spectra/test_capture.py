@@ -364,6 +364,40 @@ def test_tokens_that_are_not_finite_name_the_layer():
         )
 
 
+def test_a_bias_that_is_not_finite_names_the_layer():
+    variables = some_variables(flax_attention(), TOKENS)
+    variables["params"]["query"]["bias"][0, 0] = np.nan
+    with pytest.raises(UserError, match=r"layer 0 \(the model itself\): query bias: 1 of 8"):
+        capture(flax_attention(), variables, TOKENS)
+
+
+@pytest.mark.parametrize("order", [("key", "value", "query"), ("value", "query", "key")])
+def test_projections_may_be_called_in_any_order(order):
+    class Ordered(nn.Module):
+        @nn.compact
+        def __call__(self, tokens):
+            parts = {name: nn.DenseGeneral((H, 4), name=name)(tokens) for name in order}
+            mixed = nn.dot_product_attention(parts["query"], parts["key"], parts["value"])
+            return nn.DenseGeneral(D, axis=(-2, -1), name="out")(mixed)
+
+    (block,) = capture(Ordered(), some_variables(Ordered(), TOKENS), TOKENS)
+    block.heads()
+
+
+def test_examples_are_counted_over_all_batch_axes():
+    model, tokens = flax_attention(), np.stack([TOKENS, 2 * TOKENS])
+    variables = some_variables(model, tokens)
+    kwargs = {"mask": jnp.tri(N, dtype=bool)}
+    (block,) = capture(model, variables, tokens, examples=(B + 1, 0), **kwargs)
+    np.testing.assert_array_equal(block.tokens, [2 * TOKENS[1], TOKENS[0]])
+    block.heads(1)
+
+
+def test_a_model_that_is_not_linen_is_refused():
+    with pytest.raises(UserError, match="model: object is not a linen module"):
+        capture(object(), {}, TOKENS)
+
+
 def test_variables_that_are_no_dict_are_refused():
     with pytest.raises(UserError, match="variables: list is not a dict"):
         capture(flax_attention(), [1], TOKENS)

@@ -110,6 +110,16 @@ def test_jax_arrays_and_low_precisions_are_taken():
         assert condition_number(jnp.array([4.0, 1.0])).dtype == "float64"
 
 
+def test_extended_precision_is_rounded_to_float64():
+    record = condition_number(np.diag([1, 1e-10]).astype(np.longdouble))
+    assert (record.kappa, record.dtype) == (pytest.approx(1e10), "float64")
+
+
+def test_more_values_than_the_size_are_a_mistake():
+    with pytest.raises(UserError, match="size = 2: must be at least the 3 singular values"):
+        condition_number(np.ones(3), size=2)
+
+
 def test_a_figure_at_the_limit_of_its_precision_carries_a_warning():
     record = condition_number(with_values([1.0, 3e-14], 2, 2))
     assert record.rank == 2
@@ -137,6 +147,7 @@ def test_a_sentence_says_what_was_counted():
         (np.ones(()), None, r"shape \(\) is neither"),
         (np.ones((0, 3)), None, r"shape \(0, 3\) is neither"),
         (np.array([[1.0, np.nan], [np.inf, 1.0]]), None, "2 of 4 numbers are not finite"),
+        (np.eye(2) * 1j, None, "dtype complex128; give real numbers"),
         (np.ones(3), 1.0, r"rtol = 1.0: must be in \[0, 1\)"),
         (np.ones(3), -0.1, "rtol = -0.1: must be in"),
         (np.ones(3), math.nan, "rtol = nan: must be in"),

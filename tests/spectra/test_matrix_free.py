@@ -165,7 +165,15 @@ def test_low_rank_is_told_and_an_approximate_inverse_is_used() -> None:
     )
     assert not record.converged
     assert record.rank is None
+    assert np.isnan(record.kappa)
     assert "all 3 vectors of the block found singular values of zero" in record.warning
+
+
+@pytest.mark.parametrize("rows", [20, 60])
+def test_a_zero_matrix_is_said_to_be_one(rows: int) -> None:
+    record = matrix_free_condition_number(by_matrix(np.zeros((rows, 80))))
+    assert (record.kappa, record.rank, record.size, record.dropped) == (np.inf, 0, rows, rows)
+    assert record.warning == "every singular value is zero"
 
 
 def test_jacobian_of_any_function_of_a_pytree_is_a_linear_map() -> None:

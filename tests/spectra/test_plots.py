@@ -120,6 +120,12 @@ def test_steps_are_hollow_where_known_from_below():
     np.testing.assert_array_equal(axes.lines[-1].get_xdata(), [5])
 
 
+def test_spectra_of_zeros_are_one_error():
+    probe = a_probe(rank=0)
+    with pytest.raises(UserError, match="every singular value of the probe is zero"):
+        plot_spectra(probe)
+
+
 @pytest.mark.parametrize("draw", [plot_spectra, plot_depth, plot_steps])
 def test_nothing_to_draw_is_one_error(draw):
     with pytest.raises(UserError, match=draw.__name__):

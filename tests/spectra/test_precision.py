@@ -19,7 +19,9 @@ def device(platform, kind):
         (device("cpu", "cpu"), True),
         (device("gpu", "NVIDIA H200"), True),
         (device("gpu", "NVIDIA A100-SXM4-40GB"), True),
+        (device("gpu", "Tesla V100-SXM2-16GB"), True),
         (device("gpu", "NVIDIA GeForce RTX 4090"), False),
+        (device("gpu", "NVIDIA RTX A3000"), False),
         (device("tpu", "TPU v5 lite"), False),
     ],
 )

@@ -1,5 +1,6 @@
 """A probe's rows are the condition numbers of the model's own Jacobians."""
 
+import dataclasses
 import functools
 
 import flax.linen as nn
@@ -134,6 +135,34 @@ def test_the_bound_is_that_of_all_tokens():
     assert isinstance(few["bound_note"], str)
 
 
+def test_the_bound_is_held_against_kappa_of_the_same_rows():
+    # With kernels this far apart in scale B(J) is violated, see `bound`.
+    block = blocks()[0]
+    query, key, value, out = block.kernels
+    scaled = type(block.kernels)(1e6 * query, 1e-6 * key, value, out)
+    biases = (None, None, None)
+    block = dataclasses.replace(block, kernels=scaled, biases=biases, output=None)
+    quantities = ("jacobian", "bound")
+    every, some = (
+        probe_blocks([block], heads=0, tokens=tokens, quantities=quantities).rows[0]
+        for tokens in (None, 3)
+    )
+    assert every["kappa"] > every["bound"]
+    assert every["bound_note"].startswith("violated: kappa(J) = ")
+    assert "violated" not in some["bound_note"]
+
+
+def test_a_layer_that_the_bound_is_not_about_says_so():
+    model = nn.MultiHeadDotProductAttention(num_heads=H)
+    context = TOKENS[:, :4] + 1
+    params = model.init(jax.random.key(0), TOKENS, context)
+    quantities = ("jacobian", "bound")
+    (row,) = probe_model(model, params, TOKENS, context, heads=0, quantities=quantities).rows
+    assert row["kappa"] > 1
+    assert row["bound"] is None
+    assert row["bound_note"] == "context: Theorem 3.1 is about self-attention"
+
+
 def test_another_attention_is_differentiated_as_it_is():
     def without_softmax(head):
         query, key, value = (
@@ -203,6 +232,7 @@ def test_a_failure_names_layer_and_head(monkeypatch, error):
     [
         ({"layers": 3}, "layers = 3: there are 3, counted from 0"),
         ({"heads": (0, -3)}, "heads = -3: there are 2"),
+        ({"layers": "0"}, "layers = '0': must be an integer"),
         ({"tokens": 0}, "tokens = 0: must be at least 1"),
         ({"quantities": ("jacobians",)}, "quantities: 'jacobians' is not among 'jacobian'"),
         ({"quantities": "jacobian"}, "give a tuple"),
@@ -215,6 +245,10 @@ def test_a_wrong_option_is_one_error(options, message):
         probe_blocks(blocks(), **options)
 
 
-def test_a_wrong_count_of_examples_is_one_error():
-    with pytest.raises(UserError, match="examples = 0: must be at least 1"):
-        probe_model(Stack(), variables(), TOKENS, kwargs={"train": False}, examples=0)
+@pytest.mark.parametrize(
+    ("examples", "message"),
+    [(0, "examples = 0: must be at least 1"), ((), "examples: is empty; give at least one")],
+)
+def test_a_wrong_count_of_examples_is_one_error(examples, message):
+    with pytest.raises(UserError, match=message):
+        probe_model(Stack(), variables(), TOKENS, kwargs={"train": False}, examples=examples)

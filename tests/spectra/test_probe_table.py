@@ -97,6 +97,17 @@ def test_the_table_of_several_runs_with_every_quantity_fits_a_terminal():
     assert "truncated_normal" in text
 
 
+def test_a_name_with_brackets_is_shown_as_it_is():
+    rows = [ROW | {"run": run, "warning": "[bold]odd[/]"} for run in ("lr[1e-3]", "[red]b")]
+    text = shown(Probe(rows))
+    assert all(part in text for part in ("lr[1e-3]", "[red]b", "[bold]odd[/]"))
+
+
+def test_a_directory_that_is_absent_is_made(tmp_path):
+    Probe([ROW]).to_csv(tmp_path / "a/b/probe.csv")
+    assert (tmp_path / "a/b/probe.csv").exists()
+
+
 def test_what_was_not_asked_for_is_left_out_of_the_table():
     text = shown(Probe([UNKNOWN]))
     assert "W_Q" not in text

@@ -1,6 +1,6 @@
 """Extreme singular values of a head's Jacobian by products alone, with and without preconditioner.
 
-    python benchmarks/matrix_free.py [--tokens 64,128,197,512,1024] [--iterations 500] [--write]
+    python benchmarks/matrix_free.py [--tokens 64,128,197,512,1024] [--iterations 500]
 
 One head, float64, for kernel initializations and kinds of tokens: "gauss" are LayerNormed Gaussian
 ones, "equal" the same with the second half of them nearly one token (1e-2 apart), as the blank
@@ -22,7 +22,6 @@ import time
 import jax
 import jax.numpy as jnp
 import numpy as np
-from readme_section import replace_section
 
 from condinit_jax.kernels import AttentionKernels
 from condinit_jax.methods import METHODS
@@ -113,7 +112,6 @@ def main() -> None:
     parser.add_argument("--methods", default=",".join(METHOD_NAMES))
     parser.add_argument("--kinds", default="gauss,equal", help="kinds of tokens")
     parser.add_argument("--preconditioner", default="yes,no")
-    parser.add_argument("--write", action="store_true", help="put the table into README.md")
     parser.add_argument("--case", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.case:
@@ -134,8 +132,6 @@ def main() -> None:
                         print("\n".join(lines), flush=True)
                     lines.append(f"| {' | '.join(map(cell, row.values()))} |")
                     print(lines[-1], flush=True)
-    if arguments.write:
-        replace_section("matrix_free", "\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -44,7 +44,10 @@ def test_the_gram_path_gives_the_same_kappa(name):
     assert record.kappa == pytest.approx(kappa, rel=1e-6)
 
 
-@pytest.mark.parametrize("name", ["plain", "rotary", "long", "long, rotary"])
+@pytest.mark.parametrize(
+    "name",
+    ["plain", "rotary", "long", pytest.param("long, rotary", marks=pytest.mark.slow)],
+)
 def test_large_heads_take_the_same_answer_from_two_values_instead_of_all(name, monkeypatch):
     monkeypatch.setattr(planning, "SMALL", 2)
     head = HEADS[name]

@@ -92,6 +92,7 @@ def test_null_directions_that_nobody_knew_of_do_not_pass_for_a_condition_number(
         assert record.rank is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernels", KERNELS)
 def test_columns_are_the_side_of_many_tokens_and_few_widths(kernels: str) -> None:
     rng = np.random.default_rng(0)
@@ -130,6 +131,7 @@ def test_a_run_that_is_too_short_says_so_and_gives_a_lower_bound() -> None:
     assert record.error > 1e-6
 
 
+@pytest.mark.slow
 def test_preconditioner_saves_iterations_and_changes_nothing() -> None:
     rng = np.random.default_rng(0)
     head = Head(rng.standard_normal((12, 24)), *0.02 * rng.standard_normal((3, 24, 8)))
@@ -140,6 +142,7 @@ def test_preconditioner_saves_iterations_and_changes_nothing() -> None:
     assert not matrix_free_spectrum(head, iterations=60, preconditioned=False).converged
 
 
+@pytest.mark.slow
 def test_any_matrix_given_by_its_products_has_its_condition_number() -> None:
     rng = np.random.default_rng(0)
     matrix = rng.standard_normal((60, 150))
@@ -148,6 +151,7 @@ def test_any_matrix_given_by_its_products_has_its_condition_number() -> None:
         assert_agrees(matrix_free_condition_number(by_matrix(given)), values)
 
 
+@pytest.mark.slow
 def test_low_rank_is_told_and_an_approximate_inverse_is_used() -> None:
     rng = np.random.default_rng(0)
     left, _ = np.linalg.qr(rng.standard_normal((80, 60)))

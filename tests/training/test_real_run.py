@@ -125,6 +125,7 @@ def test_the_seed_changes_the_draw():
     assert (kernels[0] != kernels[1]).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_recipes_own_probes_see_every_layer_and_never_a_rounded_token(tmp_path, dtype):
     recorder = Recorder()

@@ -140,14 +140,14 @@ class CheckpointConfig:
 class ProbeConfig:
     """Spectra of attention's Jacobians that a run measures as it goes.
 
-    The defaults take about 2 % of the default run's time, nearly all of it compilation
+    The defaults take under 2 % of the default run's time, nearly all of it compilation
     (`benchmarks/probe_cost.py`). They are caps, so that a larger model pays for a few small heads,
     not for all that it has. A probe that cannot work is a warning with these defaults, and an error
     before the first step where any of the fields was changed.
     """
 
     every: int = _field(
-        250,
+        500,
         "steps between probes of attention's Jacobian, besides one before the first step and one "
         "after the last; 0 probes never",
         minimum=0,

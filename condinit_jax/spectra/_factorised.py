@@ -277,18 +277,31 @@ def _ranges(count: int, parts: int) -> list[slice]:
     return [slice(start, stop) for start, stop in itertools.pairwise(edges)]
 
 
-@jax.jit
-def triangle_extremes(upper: Float[Array, "size size"], tolerance: float) -> Extremes:
-    """Extreme singular values of an upper triangular matrix.
+@functools.partial(jax.jit, static_argnames=("side",))
+def triangle_extremes(
+    head: Head,
+    null: NullSpace | None,
+    upper: Float[Array, "size size"],
+    scale: float,
+    tolerance: float,
+    *,
+    side: Side,
+) -> Extremes:
+    """Extreme singular values of J with the help of its triangular factor.
 
     Args:
-        upper: R.
+        head: A head of reduced width, float64.
+        null: As for `triangle`.
+        upper: What `triangle` gave, square.
+        scale: As for `triangle`.
         tolerance: On the relative change.
+        side: As for `triangle`.
 
     Returns:
         The extremes.
     """
-    mapping = _Map(lambda columns: upper @ columns, lambda columns: upper.T @ columns, len(upper))
+    # Products with J cost less than those with its factor, and do not know the factor's rounding.
+    mapping = _map(head, side, null, scale)
     largest = _largest(mapping, upper.dtype, tolerance)
     # A zero on the diagonal would make the preconditioner infinite.
     diagonal = jnp.diagonal(upper)

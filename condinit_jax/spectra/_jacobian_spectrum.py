@@ -281,7 +281,11 @@ def _by_qr(plan: Plan, values: Values, accuracy: float) -> ConditionNumber:
         if upper.shape[0] < upper.shape[1]:
             # Fewer columns than rows are left where query and key kernels lack rank together.
             return _record(plan, np.asarray(factorised.triangle_values(upper)), "qr")
-        found = jax.device_get(factorised.triangle_extremes(upper, accuracy / 10))
+        found = jax.device_get(
+            factorised.triangle_extremes(
+                plan.head, plan.null, upper, scale, accuracy / 10, side=plan.side
+            )
+        )
         record = _extremes_record(plan, found.largest, found.smallest, "qr")
         if record.converged:
             return record

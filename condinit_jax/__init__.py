@@ -22,7 +22,7 @@ from condinit_jax.initializers import (
     xavier_uniform,
 )
 from condinit_jax.kernels import AttentionKernels
-from condinit_jax.surgery import AttentionBlock, attention_blocks, reinitialize
+from condinit_jax.surgery import AttentionBlock, attention_blocks, reinitialize, with_offsets
 
 __all__ = [
     "AttentionBlock",
@@ -41,6 +41,7 @@ __all__ = [
     "reinitialize",
     "semi_orthogonal",
     "truncated_normal",
+    "with_offsets",
     "xavier_normal",
     "xavier_uniform",
 ]

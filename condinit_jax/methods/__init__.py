@@ -1,4 +1,6 @@
-"""Block-level initialization methods: `factory(...)` gives `method(key, kernels) -> kernels`.
+"""Initialization methods: `factory(...)` gives `method(key, kernels) -> kernels`.
+
+Most act on one attention block; a `NetworkMethod` acts on a whole parameter tree.
 
 `METHODS` is the one table of their names, as `config.init.method` uses them.
 """
@@ -10,7 +12,7 @@ from typing import Any
 
 from condinit_jax.errors import UserError
 from condinit_jax.methods._conditioned import conditioned
-from condinit_jax.methods._method import Method
+from condinit_jax.methods._method import Method, NetworkMethod
 from condinit_jax.methods._plain import (
     he_normal,
     he_uniform,
@@ -25,7 +27,7 @@ from condinit_jax.methods._plain import (
     xavier_uniform,
 )
 
-METHODS: dict[str, Callable[..., Method]] = {
+METHODS: dict[str, Callable[..., Method | NetworkMethod]] = {
     "conditioned": conditioned,
     "truncated_normal": truncated_normal,
     "normal": normal,
@@ -41,12 +43,19 @@ METHODS: dict[str, Callable[..., Method]] = {
 
 DEFAULT = "default"
 
+REFINE = "refine"
+"""The entry of `config.init` that is no argument of the method."""
 
-def build(init: Mapping[str, Any]) -> Method | None:
+
+def build(
+    init: Mapping[str, Any], facts: Mapping[str, Any] | None = None
+) -> Method | NetworkMethod | None:
     """The method that a run's `config.init` names, with its arguments.
 
     Args:
         init: `method`, a name in `METHODS` or "default", and the arguments of that factory.
+        facts: What the run knows of its model, such as `rows` and `columns`, the grid of its
+            tokens; fills in arguments of those names that are None.
 
     Returns:
         The method, or None for "default": the model's own initialization stays.
@@ -61,6 +70,7 @@ def build(init: Mapping[str, Any]) -> Method | None:
     """
     arguments = dict(init)
     name = arguments.pop("method", DEFAULT)
+    arguments.pop(REFINE, None)
     choices = [DEFAULT, *METHODS]
     if name not in choices:
         raise UserError(
@@ -75,6 +85,9 @@ def build(init: Mapping[str, Any]) -> Method | None:
             )
     if name == DEFAULT:
         return None
+    for argument, value in (facts or {}).items():
+        if argument in known and arguments.get(argument) is None:
+            arguments[argument] = value
     try:
         return METHODS[name](**arguments)
     except (ValueError, TypeError) as error:
@@ -90,7 +103,9 @@ def _nearest(name: str, choices: list[str]) -> str:
 __all__ = [
     "DEFAULT",
     "METHODS",
+    "REFINE",
     "Method",
+    "NetworkMethod",
     "build",
     "conditioned",
     "he_normal",

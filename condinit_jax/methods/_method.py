@@ -1,7 +1,8 @@
-"""What a method is: a pure function that rewrites the kernels of one attention block."""
+"""What a method is: a pure function of one attention block's kernels, or of a whole network."""
 
-from collections.abc import Collection
-from typing import Protocol, get_args
+import dataclasses
+from collections.abc import Callable, Collection
+from typing import Any, Protocol, get_args
 
 import jax
 from jaxtyping import Array
@@ -18,6 +19,24 @@ class Method(Protocol):
     def __call__(self, key: Array, kernels: AttentionKernels) -> AttentionKernels:
         """Returns the block with some kernels replaced by others of the same shape and dtype."""
         ...
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class NetworkMethod:
+    """Rewrites a whole parameter tree: for rules that need the depth, an MLP or another network.
+
+    Attributes:
+        rewrite: `(key, params, data) -> params`, pure, runs inside `jit`; the structure, shapes and
+            dtypes stay, and leaves that are not rewritten are handed back as they came.
+        data: Gives what `rewrite` reads besides, such as a teacher's arrays; called once, outside
+            `jit`, whose argument it becomes and not a constant of the compiled program.
+        offsets: `params -> offsets`, constants that the forward pass adds to some parameters and
+            that are not trained (`condinit_jax.surgery.with_offsets`); None for none.
+    """
+
+    rewrite: Callable[[Array, Any, Any], Any]
+    data: Callable[[], Any] = lambda: None
+    offsets: Callable[[Any], Any] | None = None
 
 
 def checked_roles(kernels: Collection[str]) -> tuple[Role, ...]:

@@ -23,7 +23,7 @@ from condinit_jax.errors import UserError
 from condinit_jax.probe._arguments import LAST, Request, Steps
 from condinit_jax.tasks import Task
 from condinit_jax.training.checkpoints import quiet_logs
-from condinit_jax.training.state import init_state
+from condinit_jax.training.state import init_state, method_data
 
 Variables = tuple[chex.ArrayTree, chex.ArrayTree]
 
@@ -113,14 +113,11 @@ def resolve(name: str) -> str:
 
 def _draw(run: Config, task: Task) -> Variables:
     """The parameters before the first step of a run, with the same bits."""
+    method = methods.build(run.init, task.facts())
     draw = functools.partial(
-        init_state,
-        task=task,
-        optimizer=optax.identity(),
-        method=methods.build(run.init),
-        average=False,
+        init_state, task=task, optimizer=optax.identity(), method=method, average=False
     )
-    state = jax.jit(draw)(jax.random.key(run.seed))
+    state = jax.jit(draw)(jax.random.key(run.seed), method_data(method))
     return state.params, state.collections
 
 

@@ -14,7 +14,7 @@ from jaxtyping import Array
 
 from condinit_jax.errors import UserError
 from condinit_jax.kernels import ROLES, AttentionKernels, Role
-from condinit_jax.methods import Method
+from condinit_jax.methods import Method, NetworkMethod
 from condinit_jax.surgery._blocks import (
     AttentionBlock,
     Where,
@@ -34,7 +34,7 @@ _log = logging.getLogger("condinit_jax.surgery")
 def reinitialize(
     params: Params,
     key: Array,
-    method: Method,
+    method: Method | NetworkMethod,
     where: Where | None = None,
     *,
     num_heads: int | None = None,
@@ -55,7 +55,7 @@ def reinitialize(
         params: the parameters alone, without an optimizer's state; every kernel (D, H, d), out
             kernels (H, d, D), both with any number of leading layer axes.
         key: a key from `jax.random.key`.
-        method: a pure function `(key, kernels) -> kernels`.
+        method: a pure function `(key, kernels) -> kernels`, or a method on the whole network.
         where: a path prefix or a predicate of the path; None takes every block.
         num_heads: head count of blocks whose kernels are flat, (D, H*d) and (H*d, D); None for
             Flax's own layout.
@@ -89,6 +89,8 @@ def reinitialize(
         >>> state = nnx.state(model, nnx.Param)
         >>> nnx.update(model, reinitialize(state, jax.random.key(1), method))
     """
+    if isinstance(method, NetworkMethod):
+        return _rewrite_network(params, key, method, where, num_heads)
     leaves, structure = jax.tree_util.tree_flatten_with_path(params)
     found = kernel_positions(leaves)
     chosen = {path: positions for path, positions in found.items() if selected(path, where)}
@@ -110,6 +112,25 @@ def reinitialize(
         len(blocks),
     )
     return cast(Params, jax.tree_util.tree_unflatten(structure, values))
+
+
+def _rewrite_network(
+    params: Params,
+    key: Array,
+    method: NetworkMethod,
+    where: Where | None,
+    num_heads: int | None,
+) -> Params:
+    for name, value in (("where", where), ("num_heads", num_heads)):
+        if value is not None:
+            raise UserError(f"{name} = {value!r}: this method rewrites the network as a whole")
+    if method.offsets is not None:
+        raise UserError(
+            "method: adds constants in the forward pass, which parameters alone cannot hold; keep "
+            "method.offsets(params) beside them and apply the model to "
+            "condinit_jax.with_offsets(params, offsets)"
+        )
+    return method.rewrite(key, params, method.data())
 
 
 def _rewrite_group(

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from condinit_jax.config import Config
 from condinit_jax.tasks._classification import Classification, classification
-from condinit_jax.tasks._task import Batch, Batches, Corrupt, Task, Variables
+from condinit_jax.tasks._task import OFFSETS, Batch, Batches, Corrupt, Task, Variables
 
 TASKS: dict[str, Callable[[Config], Task]] = {"classification": classification}
 """Every task by its name in a config."""
@@ -26,6 +26,7 @@ def build(config: Config) -> Task:
 
 
 __all__ = [
+    "OFFSETS",
     "TASKS",
     "Batch",
     "Batches",

@@ -1,6 +1,7 @@
 """Image classification: one label per image, softmax cross-entropy."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, Literal, cast
 
 import chex
@@ -22,7 +23,8 @@ from condinit_jax.data import (
 from condinit_jax.errors import UserError
 from condinit_jax.models import MODELS
 from condinit_jax.spectra import Recording, record
-from condinit_jax.tasks._task import Batch, Batches, Variables
+from condinit_jax.surgery import with_offsets
+from condinit_jax.tasks._task import OFFSETS, Batch, Batches, Variables
 
 
 def cross_entropy(
@@ -86,6 +88,14 @@ class Classification:
             f"{self.eval_size} evaluation images at {data.image_size} px"
         )
 
+    def facts(self) -> Mapping[str, Any]:
+        """The grid of the model's tokens, where it cuts images into patches."""
+        patch = self.config.model.get("patch_size", getattr(self.model, "patch_size", None))
+        if patch is None:
+            return {}
+        side = self.config.data.image_size // patch
+        return {"rows": side, "columns": side}
+
     def init(self, key: jax.Array) -> Variables:
         """Draws the model's variables."""
         size = self.config.data.image_size
@@ -96,13 +106,15 @@ class Classification:
         self, params: chex.ArrayTree, collections: chex.ArrayTree, batch: Batch, key: jax.Array
     ) -> tuple[jax.Array, tuple[dict[str, jax.Array], chex.ArrayTree]]:
         """Mean smoothed cross-entropy of a training batch; see `Task.loss`."""
-        logits, collections = self.model.apply(
-            {"params": params, **collections},
+        variables = _variables(params, collections)
+        logits, changed = self.model.apply(
+            variables,
             batch["image"],
             train=True,
             rngs={"dropout": key},
-            mutable=list(collections),
+            mutable=[name for name in variables if name != "params"],
         )
+        collections = {**collections, **changed}
         losses = cross_entropy(logits, batch["label"], self.config.task.label_smoothing)
         real = batch["mask"]
         count = jnp.maximum(jnp.sum(real), 1.0)
@@ -114,7 +126,7 @@ class Classification:
         self, params: chex.ArrayTree, collections: chex.ArrayTree, batch: Batch
     ) -> dict[str, jax.Array]:
         """Sums of cross-entropy and hits over the real examples; see `Task.evaluate`."""
-        variables = {"params": params, **collections}
+        variables = _variables(params, collections)
         logits = cast(jax.Array, self.model.apply(variables, batch["image"], train=False))
         real = batch["mask"]
         hits = (jnp.argmax(logits, axis=-1) == batch["label"]) * real
@@ -127,7 +139,7 @@ class Classification:
     ) -> Recording:
         """What enters the model's attention for these images; see `Task.attention_inputs`."""
         exact = {"dtype": jnp.float32} if hasattr(self.model, "dtype") else {}
-        variables = {"params": params, **collections}
+        variables = _variables(params, collections)
         return record(self.model.clone(**exact), variables, batch["image"], train=False)
 
     def train_batches(self, start_step: int) -> Batches:
@@ -151,6 +163,12 @@ class Classification:
             process_index=jax.process_index(),
             process_count=jax.process_count(),
         )
+
+
+def _variables(params: chex.ArrayTree, collections: Any) -> dict[str, Any]:
+    """What the model is applied to: its own collections, and parameters with their offsets."""
+    own = {name: tree for name, tree in collections.items() if name != OFFSETS}
+    return {"params": with_offsets(params, collections.get(OFFSETS)), **own}
 
 
 def build_model(config: Config, num_classes: int) -> nn.Module:

@@ -14,6 +14,9 @@ Batch: TypeAlias = Mapping[str, Any]
 Variables: TypeAlias = dict[str, chex.ArrayTree]
 """A model's variables: "params" and, if the model has any, other collections."""
 
+OFFSETS = "offsets"
+"""The collection of constants that a forward pass adds to parameters; see `with_offsets`."""
+
 
 class Corrupt(Protocol):
     """Examples that could not be read and were left out."""
@@ -62,6 +65,9 @@ class Task(Protocol):
 
     def summary(self) -> str:
         """One line for people: model, data, sizes."""
+
+    def facts(self) -> Mapping[str, Any]:
+        """What initialization methods may want to know, such as `rows` and `columns` of tokens."""
 
     def init(self, key: jax.Array) -> Variables:
         """Draws the model's variables; pure, runs inside `jit`."""

@@ -39,7 +39,7 @@ from condinit_jax.training.sharding import (
     replicated,
     to_devices,
 )
-from condinit_jax.training.state import STEP_KEY, State, init_state
+from condinit_jax.training.state import STEP_KEY, State, init_state, method_data
 from condinit_jax.training.step import eval_step, train_step
 from condinit_jax.training.stop import Stop
 from condinit_jax.training.window import NonFiniteError, Window, check_finite
@@ -117,14 +117,15 @@ def _run(
     steps = total_steps(config, task.train_size)
     schedule = build_schedule(config.schedule, config.optimizer.lr, steps)
     optimizer = build_optimizer(config.optimizer, schedule)
-    method = methods.build(config.init)
+    method = methods.build(config.init, task.facts())
+    data = method_data(method)
 
     # State: known by shape, not yet drawn.
     root = jax.jit(functools.partial(jax.random.key, config.seed), out_shardings=whole)()
     init = functools.partial(
         init_state, task=task, optimizer=optimizer, method=method, average=config.ema_decay > 0
     )
-    shapes = jax.eval_shape(init, root)
+    shapes = jax.eval_shape(init, root, data)
     shardings = param_shardings(shapes, mesh)
     progress.say(task.summary())
     progress.say(_setup_text(config, shapes, mesh, method is not None))
@@ -168,7 +169,7 @@ def _run(
                 f"{workdir}: holds a finished run without checkpoints, which a new one would "
                 "overwrite; use another workdir"
             )
-        state = jax.jit(init, out_shardings=shardings)(root)
+        state = jax.jit(init, out_shardings=shardings)(root, data)
     best = record.get("best", {"value": -math.inf, "step": 0})
     evaluation = record.get("evaluation", {"step": 0})
     window = Window(record.get("window"))

@@ -1,6 +1,5 @@
 """What a step reads and writes, and how it is born."""
 
-from collections.abc import Callable
 from typing import Any
 
 import chex
@@ -9,8 +8,9 @@ import jax.numpy as jnp
 import optax
 from flax import struct
 
+from condinit_jax.methods import Method, NetworkMethod
 from condinit_jax.surgery import reinitialize
-from condinit_jax.tasks import Task
+from condinit_jax.tasks import OFFSETS, Task
 
 INIT_KEY, METHOD_KEY, STEP_KEY = range(3)
 """Purposes folded into the root key: drawing parameters, rewriting them, randomness in steps."""
@@ -43,21 +43,35 @@ class State:
         return self.params if self.ema is None else self.ema
 
 
+def method_data(method: Method | NetworkMethod | None) -> Any:
+    """What a method reads besides parameters and key: an argument of `init_state`, for `jit`.
+
+    Args:
+        method: As for `init_state`.
+
+    Returns:
+        A pytree of arrays; None for most methods.
+    """
+    return method.data() if isinstance(method, NetworkMethod) else None
+
+
 def init_state(
     root: jax.Array,
+    data: Any = None,
     *,
     task: Task,
     optimizer: optax.GradientTransformation,
-    method: Callable[..., Any] | None,
+    method: Method | NetworkMethod | None,
     average: bool,
 ) -> State:
     """The state before the first step; pure, so that `jit` gives it its shardings at birth.
 
     Args:
         root: Root key of the run.
+        data: Of a method on the whole network, what it reads; `method_data` gives it.
         task: Draws the model's variables.
         optimizer: Makes the optimizer's state.
-        method: Rewrites the attention kernels; None keeps the model's own draw.
+        method: Rewrites the attention kernels or the network; None keeps the model's own draw.
         average: Whether an average of the parameters is kept; it starts at the parameters.
 
     Returns:
@@ -65,8 +79,13 @@ def init_state(
     """
     collections = dict(task.init(jax.random.fold_in(root, INIT_KEY)))
     params = collections.pop("params")
-    if method is not None:
-        params = reinitialize(params, jax.random.fold_in(root, METHOD_KEY), method)
+    key = jax.random.fold_in(root, METHOD_KEY)
+    if isinstance(method, NetworkMethod):
+        params = method.rewrite(key, params, data)
+        if method.offsets is not None:
+            collections[OFFSETS] = method.offsets(params)
+    elif method is not None:
+        params = reinitialize(params, key, method)
     return State(
         step=jnp.zeros((), jnp.int32),
         params=params,

@@ -37,7 +37,8 @@ def with_offsets(params: Params, offsets: Any) -> Params:
 def _added(params: Any, offsets: Any, path: tuple[str, ...]) -> Any:
     if not hasattr(offsets, "items"):
         if getattr(params, "shape", None) != offsets.shape:
-            raise UserError(f"offsets: {'/'.join(path)} has shape {offsets.shape}, not the kernel's")
+            name = "/".join(path)
+            raise UserError(f"offsets: {name} has shape {offsets.shape}, not the kernel's")
         return params + offsets.astype(params.dtype)
     new = dict(params)
     for name, offset in offsets.items():

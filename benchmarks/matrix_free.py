@@ -26,7 +26,7 @@ import numpy as np
 from condinit_jax.kernels import AttentionKernels
 from condinit_jax.methods import METHODS
 from condinit_jax.spectra import Head
-from condinit_jax.spectra._matrix_free import BLOCK, head_extremes
+from condinit_jax.spectra._matrix_free_head import BLOCK, head_extremes
 from condinit_jax.spectra._precision import float64
 from condinit_jax.spectra._width_reduction import reduce_width
 

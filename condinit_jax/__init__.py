@@ -22,11 +22,19 @@ from condinit_jax.initializers import (
     xavier_uniform,
 )
 from condinit_jax.kernels import AttentionKernels
-from condinit_jax.surgery import AttentionBlock, attention_blocks, reinitialize, with_offsets
+from condinit_jax.surgery import (
+    AttentionBlock,
+    Naming,
+    attention_blocks,
+    namings,
+    reinitialize,
+    with_offsets,
+)
 
 __all__ = [
     "AttentionBlock",
     "AttentionKernels",
+    "Naming",
     "__version__",
     "attention_blocks",
     "conditioned",
@@ -35,6 +43,7 @@ __all__ = [
     "lecun_normal",
     "lecun_uniform",
     "methods",
+    "namings",
     "normal",
     "orthogonal",
     "rectangular_identity",

@@ -2,9 +2,10 @@
 
 `default()` gives every field as an `ml_collections.ConfigDict`, which recipes in `configs/`, a
 notebook or `--config.field=value` change; `parse` checks a changed one and gives it back as frozen,
-typed dataclasses. The fields of `model` and `init` belong to the model and method that they name
-(`condinit_jax.models.MODELS`, `condinit_jax.methods.METHODS`); all others are documented where
-they are declared, in `condinit_jax/config/_fields.py`.
+typed dataclasses. The fields of `model`, `init` and `init.refine` belong to the model, method and
+refinement that they name (`condinit_jax.models.MODELS`, `condinit_jax.methods.METHODS`,
+`condinit_jax.refine.REFINERS`); all others are documented where they are declared, in
+`condinit_jax/config/_fields.py`.
 """
 
 from condinit_jax.config._command_line import read_arguments

@@ -30,7 +30,7 @@ def check(config: Config) -> None:
     Raises:
         UserError: the first contradiction, with the field to change.
     """
-    from condinit_jax import methods
+    from condinit_jax import methods, refine
 
     _check_length(config)
     if config.batch_size % config.optimizer.accumulate:
@@ -43,6 +43,10 @@ def check(config: Config) -> None:
         raise wrong("probe.quantities", (), "must name one at least; config.probe.every = 0 is off")
     _check_model(config.model, config.data.image_size)
     methods.build(config.init)
+    refiner = refine.build(config.init)
+    if refiner and config.batch_size % refiner.splits:
+        right = f"must divide config.batch_size = {config.batch_size}"
+        raise wrong("init.refine.splits", refiner.splits, right)
 
 
 def _check_length(config: Config) -> None:

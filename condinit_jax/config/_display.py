@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 
 from condinit_jax.config._fields import Config
 from condinit_jax.config._parse import parse
-from condinit_jax.config._schema import flatten, schema
+from condinit_jax.config._schema import SELECTORS, flatten, schema
 from condinit_jax.config._values import Field, choices, describe_type
 
 _ABSENT = object()
@@ -54,8 +54,8 @@ def describe(config: Config | ConfigDict | Mapping[str, Any]) -> str:
         UserError: as `parse` does.
     """
     run = parse(config)
-    fields = schema(run.model["name"], run.init["method"])
     values = dict(flatten(dataclasses.asdict(run)))
+    fields = schema(*(values[path] for path in SELECTORS))
     shown = {path: f"{path} = {as_text(values[path])}" for path in fields}
     margin = min(max(map(len, shown.values())), 44) + 2
     lines, group = [], ""

@@ -211,7 +211,9 @@ class Config:
     )
     model: Mapping[str, Any] = _field({"name": "vit"}, "name of the model and its fields")
     init: Mapping[str, Any] = _field(
-        {"method": "default"}, "initialization method of the attention kernels and its arguments"
+        {"method": "default"},
+        "initialization method of the attention kernels and its arguments; refine: scales learned "
+        "before training",
     )
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
     task: TaskConfig = dataclasses.field(default_factory=TaskConfig)

@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 
 from condinit_jax.config._checks import check
 from condinit_jax.config._fields import Config
-from condinit_jax.config._schema import flatten, schema, selector, unknown, wrong
+from condinit_jax.config._schema import SELECTORS, flatten, schema, selector, unknown, wrong
 from condinit_jax.config._values import Field, describe_type
 from condinit_jax.errors import UserError
 
@@ -37,7 +37,8 @@ def parse(config: Config | ConfigDict | Mapping[str, Any]) -> Config:
         config: from `default`, a recipe, `to_dict` or a notebook; absent fields take their default.
 
     Returns:
-        The run, typed; `model` and `init` hold every field of the model and method they name.
+        The run, typed; `model` and `init` hold every field of the model, method and refinement
+        they name.
 
     Raises:
         UserError: one line with the first field that is unknown, of the wrong type, out of range or
@@ -49,10 +50,7 @@ def parse(config: Config | ConfigDict | Mapping[str, Any]) -> Config:
         condinit_jax.errors.UserError: config.batch_size = 0: must be at least 1
     """
     given = dict(flatten(as_mapping(config)))
-    fields = schema(
-        accepted(given, "model.name", selector("model.name")),
-        accepted(given, "init.method", selector("init.method")),
-    )
+    fields = schema(*(accepted(given, path, selector(path)) for path in SELECTORS))
     for path, value in given.items():
         if path not in fields:
             raise unknown(path, value, fields)
@@ -102,13 +100,21 @@ def _assemble(group: type, values: Mapping[str, Any], prefix: str = "") -> Any:
         elif path in values:
             arguments[entry.name] = values[path]
         else:
-            inner = f"{path}."
-            arguments[entry.name] = {
-                known.removeprefix(inner): value
-                for known, value in values.items()
-                if known.startswith(inner)
-            }
+            arguments[entry.name] = _nested(values, f"{path}.")
     return group(**arguments)
+
+
+def _nested(values: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """Flat settings below a prefix as nested dictionaries."""
+    tree: dict[str, Any] = {}
+    for path, value in values.items():
+        if path.startswith(prefix):
+            *groups, name = path.removeprefix(prefix).split(".")
+            node = tree
+            for group in groups:
+                node = node.setdefault(group, {})
+            node[name] = value
+    return tree
 
 
 def _listed(value: Any) -> Any:

@@ -69,8 +69,8 @@ def load(recipe: str, directories: Sequence[Path] = (Path(),)) -> ConfigDict:
 def override(config: ConfigDict, assignments: Iterable[str]) -> ConfigDict:
     """A config with some fields changed by text.
 
-    A changed ``model.name`` or ``init.method`` takes effect first, wherever it stands, and drops
-    what the config held for the model or method named before.
+    A changed ``model.name``, ``init.method`` or ``init.refine.name`` takes effect first, wherever
+    it stands, and drops what the config held for the model, method or refinement named before.
 
     Args:
         config: from `default` or `load`; it stays as it is.
@@ -92,21 +92,34 @@ def override(config: ConfigDict, assignments: Iterable[str]) -> ConfigDict:
     tree = config.to_dict()
     for path in SELECTORS:
         if path in texts:
-            group, _, name = path.partition(".")
             chosen = _read(path, texts.pop(path), selector(path))
             if chosen != accepted(dict(flatten(tree)), path, selector(path)):
-                tree[group] = {name: chosen}
+                _choose(tree, path, chosen)
     flat = dict(flatten(tree))
     fields = schema(*(accepted(flat, path, selector(path)) for path in SELECTORS))
     for path, text in texts.items():
         if path not in fields:
             raise unknown(path, text, fields)
-        *groups, name = path.split(".")
-        node = tree
-        for group in groups:
-            node = node.setdefault(group, {})
-        node[name] = _read(path, text, fields[path])
+        group, _, name = path.rpartition(".")
+        _node(tree, group)[name] = _read(path, text, fields[path])
     return ConfigDict(tree, type_safe=False)
+
+
+def _node(tree: dict[str, Any], group: str) -> dict[str, Any]:
+    """The dictionary of a group by its dotted path, made if absent."""
+    for name in filter(None, group.split(".")):
+        tree = tree.setdefault(name, {})
+    return tree
+
+
+def _choose(tree: dict[str, Any], path: str, chosen: str) -> None:
+    """Sets the field that selects its group's fields, and drops those but for groups inside."""
+    group, _, name = path.rpartition(".")
+    node = _node(tree, group)
+    inner = {other.removeprefix(f"{group}.").partition(".")[0] for other in SELECTORS}
+    for held in [held for held in node if held not in inner]:
+        del node[held]
+    node[name] = chosen
 
 
 def _pair(assignment: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""All fields of a run by dotted path, those of the named model and method included."""
+"""All fields of a run by dotted path, those of the named model, method and refinement included."""
 
 import dataclasses
 import difflib
@@ -14,24 +14,25 @@ from condinit_jax.config._fields import Config
 from condinit_jax.config._values import Field, choices
 from condinit_jax.errors import UserError
 
-# The two fields whose value decides which further fields their group has.
-SELECTORS = {"model.name": "model", "init.method": "method"}
+# The fields whose value decides which further fields their group has, outer groups first.
+SELECTORS = {"model.name": "model", "init.method": "method", "init.refine.name": "refinement"}
 # What the task or Flax gives a model; never written in a config.
 _GIVEN_BY_TASK = ("num_classes", "dtype", "parent", "name")
 # Share of common letters above which a name is taken for a misspelt one: "stpes" and "steps".
 _ALIKE = 0.79
 
 
-def schema(model: str, method: str) -> dict[str, Field]:
+def schema(model: str, method: str, refinement: str = "none") -> dict[str, Field]:
     """Every field that a run has.
 
     Args:
         model: a name in `condinit_jax.models.MODELS`.
         method: a name in `condinit_jax.methods.METHODS`, or ``default``.
+        refinement: a name in `condinit_jax.refine.REFINERS`, or ``none``.
 
     Returns:
         Fields by dotted path, such as ``optimizer.lr``, in the order in which they are documented;
-        ``model.name`` and ``init.method`` have the given names as defaults.
+        those of `SELECTORS` have the given names as defaults.
     """
     fields = {}
     for entry in dataclasses.fields(Config):
@@ -41,6 +42,9 @@ def schema(model: str, method: str) -> dict[str, Field]:
         elif entry.name == "init":
             fields["init.method"] = dataclasses.replace(selector("init.method"), default=method)
             fields |= _prefixed("init", _method_fields(method))
+            chosen = dataclasses.replace(selector("init.refine.name"), default=refinement)
+            fields["init.refine.name"] = chosen
+            fields |= _prefixed("init.refine", _refinement_fields(refinement))
         elif isinstance(entry.type, type) and dataclasses.is_dataclass(entry.type):
             fields |= _prefixed(entry.name, _dataclass_fields(entry.type))
         else:
@@ -54,6 +58,11 @@ def selector(path: str) -> Field:
         from condinit_jax.models import MODELS
 
         return Field(Literal[tuple(MODELS)], "vit", "the model; the fields below are its own")
+    if path == "init.refine.name":
+        from condinit_jax.refine import REFINERS
+
+        doc = "scales of the drawn parameters, learned before training; none keeps them as drawn"
+        return Field(Literal[("none", *REFINERS)], "none", doc)
     from condinit_jax.methods import METHODS
 
     names = dict.fromkeys(["default", *METHODS])
@@ -86,6 +95,10 @@ def unknown(path: str, value: Any, fields: Mapping[str, Field]) -> UserError:
         return wrong(path, value, f"is a group of fields; set its fields, such as {inner}")
     if group == "model" and name in _GIVEN_BY_TASK:
         return wrong(path, value, "is given by the task; leave it out")
+    if group == "init.refine" and fields["init.refine.name"].default == "none":
+        # Its names, such as steps and lr, are those of other groups' fields too.
+        names = choices(typing.get_args(fields["init.refine.name"].annotation)[1:])
+        return wrong(path, value, f"needs config.init.refine.name, to be set to {names}")
     siblings = {_leaf(known): known for known in fields if _group(known) == group}
     elsewhere = [known for known in fields if _leaf(known) == name]
     continued = [
@@ -99,7 +112,7 @@ def unknown(path: str, value: Any, fields: Mapping[str, Field]) -> UserError:
     # The same name in one other group is a better guess than a faintly similar name in this one.
     guesses = continued + alike + (elsewhere if len(elsewhere) == 1 else [])
     guesses += _abbreviated(path, fields) + near
-    if not guesses and group in ("model", "init"):
+    if not guesses and group in map(_group, SELECTORS):
         chooser = next(selector for selector in SELECTORS if _group(selector) == group)
         own = [member for member in siblings if siblings[member] != chooser]
         has = f"takes {choices(own)}" if own else "takes no fields"
@@ -190,6 +203,12 @@ def _method_fields(name: str) -> dict[str, Field]:
     from condinit_jax.methods import METHODS
 
     return {} if name == "default" else _argument_fields(METHODS[name])
+
+
+def _refinement_fields(name: str) -> dict[str, Field]:
+    from condinit_jax.refine import REFINERS
+
+    return {} if name == "none" else _argument_fields(REFINERS[name])
 
 
 def _argument_fields(factory: Callable[..., Any]) -> dict[str, Field]:

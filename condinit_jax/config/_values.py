@@ -114,7 +114,8 @@ def describe_type(annotation: Any) -> str:
     if origin is Literal:
         return choices(parts)
     if origin in (typing.Union, types.UnionType):
-        return " or ".join(describe_type(part) for part in parts)
+        # What a config cannot hold is for callers from Python.
+        return " or ".join(describe_type(part) for part in parts if _is_data(part))
     if origin is tuple or annotation is tuple:
         inner = {int: "integers", float: "numbers", str: "texts"}
         if parts and typing.get_origin(parts[0]) is Literal:

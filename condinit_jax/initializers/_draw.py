@@ -37,6 +37,8 @@ def initializer(draw: Callable[[Array, tuple[int, ...], Any], Array]) -> Initial
         dtype = jnp.dtype(jnp.float32 if dtype is None else dtype)
         if not jnp.issubdtype(dtype, jnp.floating):
             raise ValueError(f"dtype = {dtype.name}: an attention kernel needs a floating dtype")
+        if 0 in shape:
+            raise ValueError(f"shape = {tuple(shape)}: an attention kernel of that shape is empty")
         wide = dtype if jnp.finfo(dtype).bits >= 32 else jnp.dtype(jnp.float32)
         kernel = draw(key, tuple(shape), wide).astype(dtype)
         return kernel if out_sharding is None else jax.sharding.reshard(kernel, out_sharding)

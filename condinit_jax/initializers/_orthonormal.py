@@ -4,27 +4,20 @@ Both give a matrix that is uniform (Haar) on the Stiefel manifold, the law of U 
 R = U S V^T: the polar factor is U V^T itself, and the Q factor whose R factor has a positive
 diagonal has the same law, since there is only one that no rotation changes.
 
-The result must not depend on how XLA splits the work over devices, or two runs of one seed would
-start from different kernels on different meshes: a sum that is split over devices is rounded
-differently. So the whole computation, the Gaussian included, is declared indivisible: every device
-draws everything from the key, and no device waits for another.
+The whole computation, the Gaussian included, is one `indivisible` draw: the same bits on any mesh.
 """
 
-import functools
 import math
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax.experimental.custom_partitioning import custom_partitioning
-from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
-from jaxtyping import Array, Float, UInt32
+from jaxtyping import Array, Float
+
+from condinit_jax.initializers._indivisible import indivisible
 
 Matrices = Float[Array, "matrices rows columns"]
 Batch = Float[Array, "batch matrices rows columns"]
-KeyData = UInt32[Array, "batch words"]
 
 # A Gaussian matrix has all its singular values within sqrt(rows) +- (sqrt(columns) + t) but with
 # probability 2 exp(-t^2/2) (Davidson and Szarek, 2001, theorem 2.13): below 1e-13 for t = 8.
@@ -44,7 +37,8 @@ def is_well_conditioned(rows: int, columns: int) -> bool:
     return low * _LARGEST_CONDITION_NUMBER >= high
 
 
-def _orthonormal_columns(gaussian: Matrices) -> Matrices:
+def orthonormal_columns(gaussian: Matrices) -> Matrices:
+    """Gaussian matrices, rows >= columns, turned into ones with orthonormal columns."""
     rows, columns = gaussian.shape[-2:]
     return (_polar if is_well_conditioned(rows, columns) else _positive_qr)(gaussian)
 
@@ -106,57 +100,9 @@ def _matmul(left: Matrices, right: Matrices) -> Matrices:
     return jnp.matmul(left, right, precision=jax.lax.Precision.HIGHEST)
 
 
-@functools.cache
-def _indivisible(
-    shape: tuple[int, int, int], dtype: np.dtype, implementation: Any
-) -> Callable[[KeyData], Batch]:
-    """The draw of `orthonormal` for a batch of keys, as one operation to XLA and to `vmap`."""
-
-    def draw(data: KeyData) -> Batch:
-        def gaussian(one: Array) -> Matrices:
-            key = (
-                one
-                if implementation is None
-                else jax.random.wrap_key_data(one, impl=implementation)
-            )
-            return jax.random.normal(key, shape, dtype)
-
-        matrices = jax.vmap(gaussian)(data)
-        return _orthonormal_columns(matrices.reshape(-1, *shape[1:])).reshape(matrices.shape)
-
-    def alone(data: KeyData) -> Batch:
-        # What one device runs after the split knows no mesh; an explicit one would mark its arrays.
-        with jax.sharding.use_abstract_mesh(AbstractMesh((), ())):
-            return draw(data)
-
-    def everywhere(mesh: Any, arguments: Any, result: Any) -> Any:
-        return NamedSharding(mesh, PartitionSpec())
-
-    def partition(mesh: Any, arguments: Any, result: Any) -> Any:
-        whole = everywhere(mesh, arguments, result)
-        return mesh, alone, whole, (whole,)
-
-    whole_draw = custom_partitioning(draw)
-    whole_draw.def_partition(
-        partition=partition,
-        infer_sharding_from_operands=everywhere,
-        sharding_rule="b k -> b n i j",
-        need_replication_factors=("b", "k", "n", "i", "j"),
-        # Decoding fails on the shardings that XLA makes of a split H*d axis, and none is needed.
-        decode_shardings=False,
-    )
-
-    @jax.custom_batching.custom_vmap
-    def batchable(data: KeyData) -> Batch:
-        return whole_draw(data)
-
-    @batchable.def_vmap
-    def batch(size: int, batched: list[bool], data: Array) -> tuple[Array, bool]:
-        flat = batchable(data.reshape(-1, data.shape[-1]))
-        return flat.reshape(*data.shape[:-1], *shape), True
-
-    # Compiled as a whole also where a model is initialised outside jit, once per shape.
-    return jax.jit(batchable)
+def _draw(keys: Array, shape: tuple[int, int, int], dtype: Any) -> Batch:
+    matrices = jax.vmap(lambda key: jax.random.normal(key, shape, dtype))(keys)
+    return orthonormal_columns(matrices.reshape(-1, *shape[1:])).reshape(matrices.shape)
 
 
 def orthonormal(key: Array, shape: tuple[int, int, int], dtype: Any) -> Matrices:
@@ -170,8 +116,4 @@ def orthonormal(key: Array, shape: tuple[int, int, int], dtype: Any) -> Matrices
     Returns:
         Matrices with W^T W = I to a few units of rounding; the same bits on any mesh of devices.
     """
-    typed = jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key)
-    data, implementation = key, None
-    if typed:
-        data, implementation = jax.random.key_data(key), jax.random.key_impl(key)
-    return _indivisible(shape, jnp.dtype(dtype), implementation)(data[None])[0]
+    return indivisible(_draw, key, tuple(shape), jnp.dtype(dtype))

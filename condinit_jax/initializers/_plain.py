@@ -159,14 +159,48 @@ def lecun_normal() -> Initializer:
     return _scaled("fan_in", "normal", 1.0)
 
 
+def small(gamma: float = 1.0) -> Initializer:
+    """Normal entries of deviation inputs^-gamma: 1/2 is the usual scaling, 1 is small.
+
+    Args:
+        gamma: how fast the deviation falls with the inputs.
+
+    Returns:
+        An initializer of (D, H*d), or (D, H, d) read as (D, H*d); not of convolutions.
+
+    Raises:
+        ValueError: if `gamma` is negative or no finite number.
+
+    Example:
+        >>> kernel = small(1.0)(jax.random.key(0), (100, 400))
+        >>> round(float(kernel.std()), 3)
+        0.01
+
+    References:
+        Hang et al., Small Initialization Matters for Large Language Models, 2026
+        (https://arxiv.org/abs/2606.17945).
+    """
+    if not (math.isfinite(gamma) and gamma >= 0):
+        raise ValueError(f"gamma = {gamma}: must be at least 0")
+
+    def draw(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
+        return _inputs_and_outputs(shape)[0] ** -gamma * jax.random.normal(key, shape, dtype)
+
+    return initializer(draw)
+
+
+def _inputs_and_outputs(shape: tuple[int, ...]) -> tuple[int, int]:
+    if len(shape) not in (2, 3):
+        raise ValueError(
+            "a kernel of attention has shape (inputs, outputs) or (inputs, heads, head width); "
+            f"got {shape}"
+        )
+    return shape[0], math.prod(shape[1:])
+
+
 def _scaled(fan: str, distribution: str, gain: float) -> Initializer:
     def draw(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
-        if len(shape) not in (2, 3):
-            raise ValueError(
-                "a kernel of attention has shape (inputs, outputs) or (inputs, heads, head width); "
-                f"got {shape}"
-            )
-        inputs, outputs = shape[0], math.prod(shape[1:])
+        inputs, outputs = _inputs_and_outputs(shape)
         variance = gain / (inputs if fan == "fan_in" else (inputs + outputs) / 2)
         if distribution == "normal":
             return math.sqrt(variance) * jax.random.normal(key, shape, dtype)

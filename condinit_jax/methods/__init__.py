@@ -12,7 +12,12 @@ from typing import Any
 
 from condinit_jax.errors import UserError
 from condinit_jax.methods._conditioned import conditioned
+from condinit_jax.methods._deepnorm import deepnorm
+from condinit_jax.methods._gpt2 import gpt2
+from condinit_jax.methods._hybrid import hybrid
+from condinit_jax.methods._impulse import impulse
 from condinit_jax.methods._method import Method, NetworkMethod
+from condinit_jax.methods._mimetic import mimetic
 from condinit_jax.methods._plain import (
     he_normal,
     he_uniform,
@@ -26,9 +31,21 @@ from condinit_jax.methods._plain import (
     xavier_normal,
     xavier_uniform,
 )
+from condinit_jax.methods._skipless import skipless
+from condinit_jax.methods._small import small
+from condinit_jax.methods._spectral import spectral
+from condinit_jax.methods._t_fixup import t_fixup
+from condinit_jax.methods._tied import tied
+from condinit_jax.methods._weight_selection import weight_selection
 
 METHODS: dict[str, Callable[..., Method | NetworkMethod]] = {
     "conditioned": conditioned,
+    "mimetic": mimetic,
+    "impulse": impulse,
+    "skipless": skipless,
+    "tied": tied,
+    "small": small,
+    "hybrid": hybrid,
     "truncated_normal": truncated_normal,
     "normal": normal,
     "xavier_uniform": xavier_uniform,
@@ -39,6 +56,11 @@ METHODS: dict[str, Callable[..., Method | NetworkMethod]] = {
     "lecun_normal": lecun_normal,
     "orthogonal": orthogonal,
     "semi_orthogonal": semi_orthogonal,
+    "gpt2": gpt2,
+    "t_fixup": t_fixup,
+    "deepnorm": deepnorm,
+    "spectral": spectral,
+    "weight_selection": weight_selection,
 }
 
 DEFAULT = "default"
@@ -108,15 +130,26 @@ __all__ = [
     "NetworkMethod",
     "build",
     "conditioned",
+    "deepnorm",
+    "gpt2",
     "he_normal",
     "he_uniform",
+    "hybrid",
+    "impulse",
     "lecun_normal",
     "lecun_uniform",
     "lifted",
+    "mimetic",
     "normal",
     "orthogonal",
     "semi_orthogonal",
+    "skipless",
+    "small",
+    "spectral",
+    "t_fixup",
+    "tied",
     "truncated_normal",
+    "weight_selection",
     "xavier_normal",
     "xavier_uniform",
 ]

@@ -1,4 +1,4 @@
-"""The pre-norm transformer block, and many of them run as one scan over stacked parameters."""
+"""The transformer block, and many of them run as one scan over stacked parameters."""
 
 import functools
 import math
@@ -12,6 +12,7 @@ from condinit_jax.initializers import truncated_normal
 from condinit_jax.models.attention import SoftmaxAttention
 from condinit_jax.models.drop_path import drop_path
 from condinit_jax.models.norms import norm_layer
+from condinit_jax.models.residual import POST_NORM, skip_weights
 
 
 # Saving only the input for the backward pass takes a quarter less memory and time in a small model.
@@ -57,11 +58,12 @@ class Mlp(nn.Module):
 
 
 class Block(nn.Module):
-    """A pre-norm transformer block.
+    """A transformer block, pre-norm unless `residual` says otherwise.
 
     x <- x + drop(g1 * attention(norm1(x))), then x <- x + drop(g2 * mlp(norm2(x))), where drop
     leaves the branch out for random examples and g1, g2 are LayerScale's vectors (absent where
-    `layer_scale` is 0).
+    `layer_scale` is 0). Other ways to join branches (`condinit_jax.models.residual`) weigh the x
+    that is added to, or apply norm1 and norm2 to the sums; the parameters are the same in all.
 
     Attributes:
         num_heads: attention heads.
@@ -70,6 +72,8 @@ class Block(nn.Module):
         norm: a name in `condinit_jax.models.norms.NORMS`.
         norm_eps: constant added to the variance (or mean square) in the norms.
         qk_norm: whether queries and keys are normalised.
+        residual: a name in `condinit_jax.models.residual.SKIPS`.
+        depth: blocks in the whole network; only "deepnorm" depends on it.
         drop: whether branches are dropped; if so an rng "dropout" is needed.
         dtype: dtype of the computation; parameters are float32.
     """
@@ -80,6 +84,8 @@ class Block(nn.Module):
     norm: str = "layernorm"
     norm_eps: float = 1e-6
     qk_norm: bool = False
+    residual: str = "pre_norm"
+    depth: int = 1
     drop: bool = False
     dtype: jnp.dtype = jnp.float32
 
@@ -96,15 +102,22 @@ class Block(nn.Module):
         Returns:
             The new tokens, and None: the carry and the output of a step of a scan.
         """
+        post_norm = self.residual in POST_NORM
+        skip1, skip2 = skip_weights(self.residual, self.depth)
 
-        def residual(tokens: Array, branch: Array, scale_name: str) -> Array:
+        def joined(
+            tokens: Array, layer: nn.Module, norm: nn.Module, skip: float, scale_name: str
+        ) -> Array:
+            branch = layer(tokens if post_norm else norm(tokens))
             if self.layer_scale:
                 init = nn.initializers.constant(self.layer_scale)
                 scale = self.param(scale_name, init, tokens.shape[-1:])
                 branch = branch * scale.astype(branch.dtype)
             if self.drop:
                 branch = drop_path(branch, drop_rate, self.make_rng("dropout"))
-            return tokens + branch
+            if skip:
+                branch = (tokens if skip == 1 else skip * tokens) + branch
+            return norm(branch) if post_norm else branch
 
         attention = SoftmaxAttention(
             self.num_heads, self.qk_norm, self.norm, self.norm_eps, self.dtype, name="attention"
@@ -113,8 +126,8 @@ class Block(nn.Module):
         norm1 = norm_layer(self.norm, self.norm_eps, self.dtype, name="norm1")
         norm2 = norm_layer(self.norm, self.norm_eps, self.dtype, name="norm2")
 
-        tokens = residual(tokens, attention(norm1(tokens)), "layer_scale1")
-        tokens = residual(tokens, mlp(norm2(tokens)), "layer_scale2")
+        tokens = joined(tokens, attention, norm1, skip1, "layer_scale1")
+        tokens = joined(tokens, mlp, norm2, skip2, "layer_scale2")
         return tokens, None
 
 

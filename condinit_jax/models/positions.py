@@ -1,8 +1,9 @@
 """Fixed position embeddings."""
 
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
+
+from condinit_jax import positions
 
 
 def sincos2d(
@@ -26,12 +27,10 @@ def sincos2d(
         float32 embeddings (rows * columns, width).
 
     Example:
+        >>> import numpy as np
         >>> print(np.asarray(sincos2d(1, 2, 4)).round(2))
         [[0.   1.   0.   1.  ]
          [0.84 0.54 0.   1.  ]]
     """
-    count = width // 4
-    frequencies = temperature ** -(np.arange(count) / max(count - 1, 1))
-    y, x = np.mgrid[:rows, :columns].reshape(2, -1, 1) * frequencies
-    embedding = np.concatenate([np.sin(x), np.cos(x), np.sin(y), np.cos(y)], axis=1)
+    embedding = positions.sincos2d(rows, columns, width, temperature=temperature)
     return jnp.asarray(embedding, jnp.float32)

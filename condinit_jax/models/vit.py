@@ -16,6 +16,8 @@ from condinit_jax.models.block import Block, stacked
 from condinit_jax.models.drop_path import drop_path_rates
 from condinit_jax.models.norms import NORMS, norm_layer
 from condinit_jax.models.positions import sincos2d
+from condinit_jax.models.residual import POST_NORM, SKIPS, skip_weights
+from condinit_jax.models.token_conditioning import TOKEN_CONDITIONING
 
 VARIANTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
@@ -70,7 +72,10 @@ class ViT(nn.Module):
     """A vision transformer with timm's structure, parameter counts and initial distributions.
 
     Patches become tokens; a class token may join them; positions are added; pre-norm blocks
-    follow; the class token, or the mean over all tokens, is normalised and classified.
+    follow; the class token, or the mean over all tokens, is normalised and classified. With other
+    values of `residual`, `norm` and `token_conditioning` it differs from timm's in just that; the
+    norm before the head stays with every `residual`, although the first transformer's post-norm
+    blocks had none after them.
 
     The parameters are `patch_embed`, `cls_token` (pool "cls"), `pos_embed` (positions "learned"),
     `blocks`, `norm` and `head`. Every array under `blocks` carries all layers, stacked along its
@@ -95,9 +100,18 @@ class ViT(nn.Module):
         drop_path: probability that the last block's branches are left out for an example in
             training, in [0, 1); the first block's is 0, and it is linear in between.
         layer_scale: initial value of a learned scale per channel on every branch; 0 leaves it out.
-        norm: "layernorm" or "rmsnorm".
+        norm: "layernorm", "rmsnorm", or "none" for no norm anywhere, as T-Fixup needs it.
         norm_eps: constant above 0 added to the variance (or mean square) in every norm.
         qk_norm: whether queries and keys are normalised per head, with the same norm.
+        residual: how branches join the tokens (`condinit_jax.models.residual`): "pre_norm";
+            "post_norm", norms after the sums; "deepnorm", post-norm with the skips weighed by
+            (2 depth)^(1/4); "skipless", without any skip; "skipless_attention", without attention's
+            only. The last two allow no `drop_path`, post-norm and deepnorm no `norm` "none".
+        token_conditioning: what is done to each example's tokens before the first block
+            (`condinit_jax.models.token_conditioning`): "none"; "gray_svd" or "gray_dct", token
+            graying by singular values or cosine coefficients; "embedded", conditioned embedded
+            tokens. "gray_svd" and "embedded" take an SVD of every example in every step.
+        token_exponent: power in (0, 1] of token graying; unused without it.
         remat: whether the backward pass computes a block's activations again instead of storing
             them: less memory, about a third more time.
         scan_unroll: blocks per step of the compiled loop, from 1 (fast to compile) to depth; the
@@ -116,9 +130,14 @@ class ViT(nn.Module):
     positions: Literal["learned", "sincos2d"] = "learned"
     drop_path: float = 0.0
     layer_scale: float = 0.0
-    norm: Literal["layernorm", "rmsnorm"] = "layernorm"
+    norm: Literal["layernorm", "rmsnorm", "none"] = "layernorm"
     norm_eps: float = 1e-6
     qk_norm: bool = False
+    residual: Literal["pre_norm", "post_norm", "deepnorm", "skipless", "skipless_attention"] = (
+        "pre_norm"
+    )
+    token_conditioning: Literal["none", "gray_svd", "gray_dct", "embedded"] = "none"
+    token_exponent: float = 0.95
     remat: bool = False
     scan_unroll: int = 1
     dtype: jnp.dtype = jnp.float32
@@ -148,6 +167,7 @@ class ViT(nn.Module):
             cls_tokens = jnp.broadcast_to(cls_token.astype(self.dtype), shape)
             tokens = jnp.concatenate([cls_tokens, tokens], axis=1)
         tokens = tokens + self._positions(images.shape).astype(self.dtype)
+        tokens = TOKEN_CONDITIONING[self.token_conditioning](tokens, self.token_exponent)
 
         blocks = stacked(
             Block, self.depth, unroll=min(self.scan_unroll, self.depth), remat=self.remat
@@ -159,6 +179,8 @@ class ViT(nn.Module):
             norm=self.norm,
             norm_eps=self.norm_eps,
             qk_norm=self.qk_norm,
+            residual=self.residual,
+            depth=self.depth,
             drop=train and self.drop_path > 0,
             dtype=self.dtype,
             name="blocks",
@@ -225,6 +247,8 @@ def _check_fields(model: ViT) -> None:
         ("pool", ("cls", "gap")),
         ("positions", ("learned", "sincos2d")),
         ("norm", tuple(NORMS)),
+        ("residual", tuple(SKIPS)),
+        ("token_conditioning", tuple(TOKEN_CONDITIONING)),
     ):
         if getattr(model, name) not in names:
             raise UserError(f"{name}: {getattr(model, name)!r} is none of {', '.join(names)}")
@@ -240,6 +264,20 @@ def _check_fields(model: ViT) -> None:
         raise UserError(f"drop_path: {model.drop_path} is no probability in [0, 1)")
     if not model.norm_eps > 0:
         raise UserError(f"norm_eps: {model.norm_eps} is not positive; use 1e-6 or so")
+    if model.norm == "none" and model.residual in POST_NORM:
+        raise UserError(
+            f"norm: 'none' leaves residual {model.residual} without its norms; use layernorm or "
+            "rmsnorm, or residual pre_norm"
+        )
+    if model.norm == "none" and model.qk_norm:
+        raise UserError("qk_norm: True normalises with norm, which is 'none'; use qk_norm False")
+    if model.drop_path and not all(skip_weights(model.residual, model.depth)):
+        raise UserError(
+            f"drop_path: {model.drop_path} with residual {model.residual} leaves nothing of an "
+            "example whose branch is dropped; use 0"
+        )
+    if not 0 < model.token_exponent <= 1:
+        raise UserError(f"token_exponent: {model.token_exponent} is not in (0, 1]; use 0.95 or so")
     if model.layer_scale < 0:
         raise UserError(f"layer_scale: {model.layer_scale} is negative; use 0 to leave it out")
     if model.num_classes < 0:

@@ -10,6 +10,11 @@ from matplotlib.figure import Figure
 from condinit_jax.errors import UserError
 from condinit_jax.spectra import Probe, plot_depth, plot_spectra, plot_steps, save_figure
 
+PICTURES = tuple(
+    f"{stem}.{kind}" for stem in ("depth", "steps", "spectra") for kind in ("png", "svg")
+)
+"""What this command may draw; a picture of another probe must not stand beside a new table."""
+
 
 def write(probe: Probe, out: Path) -> list[Path]:
     """Writes `probe.csv`, and PNG and SVG of what the probe holds enough for.
@@ -19,7 +24,8 @@ def write(probe: Probe, out: Path) -> list[Path]:
 
     Args:
         probe: What was measured.
-        out: Directory; made if absent. Files of these names are replaced, others stay.
+        out: Directory; made if absent. Files of these names are replaced, and pictures of an
+            earlier probe that this one has no figures for are removed; others stay.
 
     Returns:
         The files.
@@ -35,7 +41,10 @@ def write(probe: Probe, out: Path) -> list[Path]:
             probe.to_csv(unfinished / "probe.csv")
             for stem, draw in _plots(probe).items():
                 save_figure(draw(probe), unfinished / stem)
-            return [file.replace(out / file.name) for file in sorted(unfinished.iterdir())]
+            files = [file.replace(out / file.name) for file in sorted(unfinished.iterdir())]
+        for stale in {out / name for name in PICTURES} - set(files):
+            stale.unlink(missing_ok=True)
+        return files
     except OSError as error:
         raise UserError(f"--out = {str(out)!r}: cannot be written ({error.strerror})") from error
     finally:

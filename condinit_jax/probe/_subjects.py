@@ -6,13 +6,10 @@ import functools
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import chex
 import jax
-import numpy as np
 import optax
-import orbax.checkpoint as ocp
 from ml_collections import ConfigDict
 
 import condinit_jax
@@ -21,8 +18,8 @@ from condinit_jax import methods, tasks
 from condinit_jax.config import Config
 from condinit_jax.errors import UserError
 from condinit_jax.probe._arguments import LAST, Request, Steps
+from condinit_jax.saved_runs import restore_saved, saved_steps
 from condinit_jax.tasks import Task
-from condinit_jax.training.checkpoints import quiet_logs
 from condinit_jax.training.state import init_state, method_data
 
 Variables = tuple[chex.ArrayTree, chex.ArrayTree]
@@ -153,11 +150,7 @@ def _config_of(workdir: Path, assignments: Sequence[str]) -> Config:
 
 
 def _steps_of(workdir: Path, wanted: Steps) -> tuple[int, ...]:
-    directory = workdir / "checkpoints"
-    saved: list[int] = []
-    if directory.is_dir():
-        with quiet_logs(), _manager(directory) as manager:
-            saved = sorted(manager.all_steps())
+    saved = saved_steps(workdir)
     if not saved:
         raise UserError(f"--workdir = {str(workdir)!r}: holds no checkpoint")
     if isinstance(wanted, str):
@@ -170,25 +163,6 @@ def _steps_of(workdir: Path, wanted: Steps) -> tuple[int, ...]:
 
 
 def _restore(workdir: Path, step: int) -> Variables:
-    """Parameters and collections alone, on the host; a run that goes on is not disturbed."""
-    directory = workdir / "checkpoints"
-    try:
-        with quiet_logs(), _manager(directory) as manager:
-            shapes: Any = manager.item_metadata(step)["state"]
-            wanted = {name: shapes[name] for name in ("params", "collections")}
-            target = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), wanted)
-            args = ocp.args.PyTreeRestore(item=wanted, restore_args=target, partial_restore=True)
-            state = manager.restore(step, args=ocp.args.Composite(state=args))["state"]
-    except Exception as error:
-        # A checkpoint that was listed and cannot be read is damaged, or was removed meanwhile.
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(f"{directory / str(step)}: cannot be read ({reason})") from error
-    return state["params"], state["collections"]
-
-
-def _manager(directory: Path) -> ocp.CheckpointManager:
-    return ocp.CheckpointManager(
-        directory.absolute(),
-        options=ocp.CheckpointManagerOptions(read_only=True),
-        item_handlers={"state": ocp.PyTreeCheckpointHandler()},
-    )
+    """Parameters and collections alone."""
+    state = restore_saved(workdir, step, ("params", "collections"))
+    return state["params"], state["collections"] or {}

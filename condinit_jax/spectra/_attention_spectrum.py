@@ -7,7 +7,7 @@ attention, a whole block with its out projection, or the derivative in the token
 
 import dataclasses
 import math
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -22,14 +22,14 @@ from condinit_jax.spectra._dense import (
     as_pytree,
     as_vector_function,
     attention_jacobian,
-    check_arrays,
+    check_inputs,
 )
 from condinit_jax.spectra._linear_map import linear_map
 from condinit_jax.spectra._matrix_free import matrix_free_condition_number
+from condinit_jax.spectra._options import GIB, check_choice, check_memory
 from condinit_jax.spectra._precision import float64, on_host
 from condinit_jax.spectra._width_reduction import shorten
 
-GIB = 2**30
 DENSE_LIMIT = 4096
 """Shorter side of a Jacobian above which a dense SVD takes minutes on a CPU."""
 
@@ -86,14 +86,9 @@ def attention_spectrum(
         >>> attention_spectrum(block_output, kernels, tokens, wrt="tokens").size
         40
     """
-    if method not in ("auto", "qr", "matrix_free"):
-        raise UserError(f"method = {method!r}: must be one of auto, qr, matrix_free")
-    if wrt not in get_args(Wrt):
-        raise UserError(f"wrt = {wrt!r}: must be one of {', '.join(get_args(Wrt))}")
-    if not memory > 0:
-        raise UserError(f"memory = {memory}: must be a positive number of bytes")
-    check_arrays("kernels", kernels)
-    check_arrays("tokens", tokens)
+    check_choice("method", method, ("auto", "qr", "matrix_free"))
+    check_memory(memory)
+    check_inputs(kernels, tokens, wrt)
     kernels, tokens = on_host(kernels), on_host(tokens)
     full = _vector_sizes(attention_fn, kernels, tokens, wrt, device)
     if reduce_width:

@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float
 
 from condinit_jax.errors import UserError
 from condinit_jax.kernels import ROLES, AttentionKernels
+from condinit_jax.spectra._condition_number import ConditionNumber
 from condinit_jax.spectra._head import Head, TokenMap, attention_heads, head_output
 from condinit_jax.spectra._precision import float64, on_host
 
@@ -26,6 +27,14 @@ _SLACK = {"float64": 1e-6, "float32": 1e-3, "float16": 5e-2, "bfloat16": 2e-1}
 
 Where attention is nearly uniform a wrong scale or mask changes outputs little against their norm,
 but much against what the attention weights contribute.
+"""
+
+
+ROBUST = 100.0
+"""Roundings of the tokens, relative to the largest singular value of J, above which one is real.
+
+They enter J with the norms of the tokens and the mixed tokens P Y, which J's own norm is nearly
+that of, or some times smaller where attention averages tokens away.
 """
 
 
@@ -153,13 +162,29 @@ class CapturedBlock:
                 raise
         return some_queries(_queries(heads, np.flatnonzero(seeing)), tokens)
 
-    def warning(self, example: int = 0) -> str:
+    def warning(self, example: int = 0, *, robust: bool = False) -> str:
         """Why a kappa of this block should be read with care; empty if there is no reason.
 
         That is what the comparison in `heads` could not see, and tokens whose rank is that of their
         rounding: after a layer norm every token sums to zero but for that.
+
+        Args:
+            example: position along the batch axis of what was captured.
+            robust: leaves out what `is_robust` rules out for a kappa.
         """
-        return "; ".join(note for note in (self._unseen(example), self._rounded(example)) if note)
+        notes = [self._unseen(example), "" if robust else self._rounded(example)]
+        return "; ".join(note for note in notes if note)
+
+    def is_robust(self, record: ConditionNumber | None) -> bool:
+        """Whether kappa(J) of a head is not that of the rounding of its tokens.
+
+        Without the part of the tokens that is rounding, J would be another by about that, relative
+        to its norm, and so would its singular values (Weyl). The least that counts is far above.
+        """
+        if record is None:
+            return False
+        limit = ROBUST * float(jnp.finfo(self.dtype).eps)
+        return record.sigma_min > limit * record.sigma_max
 
     def _unseen(self, example: int) -> str:
         if self.output is None:

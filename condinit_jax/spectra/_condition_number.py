@@ -135,28 +135,86 @@ def check_rtol(rtol: float | None, longest: int, dtype: np.dtype | type) -> floa
 
 
 def from_values(
-    values: np.ndarray, *, rtol: float, size: int | None = None, method: str = "svd"
+    values: np.ndarray,
+    *,
+    rtol: float,
+    size: int | None = None,
+    method: str = "svd",
+    rounding: float | None = None,
 ) -> ConditionNumber:
-    """The record of singular values sorted from the largest, backward stable to their epsilon."""
+    """The record of singular values sorted from the largest.
+
+    They are taken to be those of a matrix that is known to `rounding`, relative to its norm; None
+    takes the root of their number times epsilon, as of an SVD of an exact matrix.
+    """
     sigma_max = float(values[0])
     rank = int(np.count_nonzero(values > rtol * sigma_max))
     sigma_min = float(values[rank - 1]) if rank else 0.0
-    size = max(size or 0, len(values))
-    kappa = sigma_max / sigma_min if rank else math.inf
-    error = math.sqrt(len(values)) * float(np.finfo(values.dtype).eps) * kappa
+    if rounding is None:
+        rounding = math.sqrt(len(values)) * float(np.finfo(values.dtype).eps)
+    record = from_extremes(
+        sigma_max,
+        sigma_min,
+        rank=rank,
+        size=max(size or 0, len(values)),
+        rtol=rtol,
+        method=method,
+        dtype=values.dtype.name,
+        rounding=rounding,
+    )
+    return dataclasses.replace(record, singular_values=values)
+
+
+def from_extremes(
+    sigma_max: float,
+    sigma_min: float,
+    *,
+    rank: int | None,
+    size: int,
+    rtol: float,
+    method: str,
+    rounding: float,
+    dtype: str = "float64",
+    error: float = 0.0,
+    failed: str = "",
+) -> ConditionNumber:
+    """The record of the two ends of a spectrum.
+
+    A matrix that is off by `rounding`, relative to its norm, has every singular value off by that
+    much of the largest at most (Weyl), the smallest by `rounding * kappa` relative to itself.
+
+    Args:
+        sigma_max: The largest singular value.
+        sigma_min: The smallest that counts; NaN if it was not found.
+        rank: How many count, or None.
+        size: How many there are.
+        rtol: What decided that.
+        method: What found them.
+        rounding: How well the matrix is known, relative to its norm.
+        dtype: Of the arithmetic.
+        error: Relative error of kappa but for rounding.
+        failed: Why they are not converged; empty if they are.
+
+    Returns:
+        The record.
+    """
+    if sigma_max == 0:
+        rank, sigma_min, failed = 0, 0.0, ""
+    kappa = sigma_max / sigma_min if sigma_max else math.inf
+    error += rounding * kappa
     return ConditionNumber(
         kappa=kappa,
         sigma_max=sigma_max,
         sigma_min=sigma_min,
         rank=rank,
         size=size,
-        dropped=size - rank,
+        dropped=None if rank is None else size - rank,
         rtol=rtol,
         method=method,
-        dtype=values.dtype.name,
+        dtype=dtype,
         error=error,
-        warning=precision_warning(error, rank),
-        singular_values=values,
+        converged=not failed,
+        warning=failed or precision_warning(error, rank),
     )
 
 

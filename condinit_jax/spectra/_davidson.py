@@ -9,17 +9,16 @@ half the digits, thus leads to full ones. With the identity it is a block Lanczo
 methods work on T^T T, or take no preconditioner, or do not run inside `jit`.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from condinit_jax.spectra._linear_map import BlockMap
+
 SPANNED = 64
 """Up to this dimension the basis may grow to the whole space, a column at a time."""
-
-Apply = Callable[[Float[Array, "_ block"]], Float[Array, "_ block"]]
 
 
 class Extreme(NamedTuple):
@@ -53,12 +52,12 @@ class _State(NamedTuple):
 
 
 def extreme_singular_value(
-    forward: Apply,
-    adjoint: Apply,
+    forward: BlockMap,
+    adjoint: BlockMap,
     start: Float[Array, "n block"],
     *,
     largest: bool,
-    precondition: Apply | None = None,
+    precondition: BlockMap | None = None,
     steps: int = 12,
     tolerance: float = 1e-7,
 ) -> Extreme:

@@ -7,17 +7,18 @@ tokens), and forward mode differentiates them column by column.
 
 import functools
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Unpack, get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from condinit_jax.errors import UserError
 from condinit_jax.kernels import AttentionKernels
-from condinit_jax.spectra._head import TokenMap, attention_heads, head_output
+from condinit_jax.spectra._head import AttentionOptions, attention_heads, head_output
+from condinit_jax.spectra._options import check_choice
 
 AttentionFunction = Callable[[Any, Any], Array]
 """A function of kernels and tokens, each any pytree of arrays, that returns one array."""
@@ -71,12 +72,9 @@ def attention_jacobian(
         ...     head.tokens).shape
         (8, 36)
     """
-    if wrt not in get_args(Wrt):
-        raise UserError(f"wrt = {wrt!r}: must be one of {', '.join(map(repr, get_args(Wrt)))}")
+    check_inputs(kernels, tokens, wrt)
     if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1):
         raise UserError(f"batch_size = {batch_size!r}: must be a whole number, at least 1")
-    check_arrays("kernels", kernels)
-    check_arrays("tokens", tokens)
     jacobian, finite = _jacobian(
         as_pytree(attention_fn), kernels, tokens, wrt=wrt, batch_size=batch_size or _BATCH_SIZE
     )
@@ -162,6 +160,13 @@ def as_pytree(attention_fn: AttentionFunction) -> AttentionFunction:
     return jax.tree_util.Partial(attention_fn)
 
 
+def check_inputs(kernels: Any, tokens: Any, wrt: str) -> None:
+    """Raises a UserError if there is nothing to differentiate, or it is not finite."""
+    check_choice("wrt", wrt, get_args(Wrt))
+    check_arrays("kernels", kernels)
+    check_arrays("tokens", tokens)
+
+
 def check_arrays(name: str, tree: Any) -> None:
     """Raises a UserError if a leaf is no array of finite floats; traced ones pass as finite."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
@@ -183,14 +188,7 @@ def check_arrays(name: str, tree: Any) -> None:
 def block_output(
     kernels: AttentionKernels,
     tokens: Float[Array, "tokens width"],
-    *,
-    context: Float[Array, "context context_width"] | None = None,
-    biases: tuple[Array | None, Array | None, Array | None] | None = None,
-    logit_bias: Float[Array, "#heads tokens context"] | None = None,
-    mask: Bool[Array, "#heads tokens context"] | None = None,
-    scale: float | None = None,
-    query_map: TokenMap | None = None,
-    key_map: TokenMap | None = None,
+    **options: Unpack[AttentionOptions],
 ) -> Float[Array, "tokens out_width"]:
     """The output of one attention block: all heads, and the out projection if it has one.
 
@@ -200,13 +198,7 @@ def block_output(
     Args:
         kernels: query (D, H, d), key (E, H_kv, d), value (E, H_kv, v) and out (H, v, O) or None.
         tokens: (N, D).
-        context: see `attention_heads`, as are all that follow.
-        biases: of query, key and value.
-        logit_bias: added to the scaled logits.
-        mask: False where a query may not see a key.
-        scale: multiplies Q K^T.
-        query_map: token-wise map of the queries.
-        key_map: token-wise map of the keys.
+        **options: of `attention_heads`, such as `mask`.
 
     Returns:
         (N, O); without an out kernel the heads side by side, (N, H*v).
@@ -229,17 +221,7 @@ def block_output(
         ... ).shape
         (30, 144)
     """
-    heads = attention_heads(
-        kernels,
-        tokens,
-        context=context,
-        biases=biases,
-        logit_bias=logit_bias,
-        mask=mask,
-        scale=scale,
-        query_map=query_map,
-        key_map=key_map,
-    )
+    heads = attention_heads(kernels, tokens, **options)
     mixed = jax.vmap(head_output)(heads)
     if kernels.out is None:
         return jnp.moveaxis(mixed, 0, 1).reshape(len(tokens), -1)

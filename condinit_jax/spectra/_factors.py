@@ -10,6 +10,7 @@ sum is N_i (x) q_i^T with N_i = scale V^T Lambda(p_i) Y. (The paper's Appendix w
 Kronecker products and the commutation matrix.)
 """
 
+import itertools
 from typing import Any, NamedTuple
 
 import jax
@@ -96,6 +97,12 @@ def token_derivative(
     return jnp.moveaxis(jax.lax.map(column, jnp.eye(values.shape[-1], dtype=values.dtype)), 0, -1)
 
 
+def slices(count: int, parts: int) -> list[slice]:
+    """An axis of some entries in so many parts of about one length; where short, some are empty."""
+    edges = [count * step // parts for step in range(parts + 1)]
+    return [slice(start, stop) for start, stop in itertools.pairwise(edges)]
+
+
 def of_tokens(parts: Factors, rows: slice) -> Factors:
     """The factors of the rows of J that belong to some query tokens."""
     return parts._replace(
@@ -125,13 +132,11 @@ def jacobian_columns(
         first, then of the key's, then of the value's, each in C order.
     """
     xp = namespace(parts)
-    count, value_dim, _ = parts.query_side.shape
-    rows = count * value_dim
+    rows = parts.query_side.shape[0] * parts.query_side.shape[1]
     query = xp.einsum("ir,ivd->ivrd", parts.tokens[:, query_widths], parts.query_side)
     key = key_columns(parts, context_widths)
-    eye = xp.eye(value_dim, dtype=query.dtype)
-    value = xp.einsum("ie,vw->ivew", parts.mixed[:, context_widths], eye)
-    return xp.concatenate([part.reshape(rows, -1) for part in (query, key, value)], axis=1)
+    value = value_columns(parts, context_widths)
+    return xp.concatenate([query.reshape(rows, -1), key.reshape(rows, -1), value], axis=1)
 
 
 def key_columns(parts: Factors, widths: slice) -> Float[Array, "tokens value_dim width dim"]:
@@ -149,3 +154,12 @@ def key_columns(parts: Factors, widths: slice) -> Float[Array, "tokens value_dim
         return jnp.einsum("vl,ld,le->ved", softmax_side, pulled, context, optimize="optimal")
 
     return jax.lax.map(of_token, (parts.softmax_side, parts.query), batch_size=4)
+
+
+def value_columns(parts: Factors, widths: slice) -> Float[Array, "rows columns"]:
+    """The columns of J that belong to some rows of the value kernel."""
+    xp = namespace(parts)
+    value_dim = parts.query_side.shape[1]
+    eye = xp.eye(value_dim, dtype=parts.mixed.dtype)
+    value = xp.einsum("ie,vw->ivew", parts.mixed[:, widths], eye)
+    return value.reshape(parts.mixed.shape[0] * value_dim, -1)

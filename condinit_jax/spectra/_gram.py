@@ -9,13 +9,17 @@ of Kronecker products, one matrix product of pairwise products. Squaring halves 
 computed from a Gram matrix here is only ever used to find directions (see `_davidson`).
 """
 
-import itertools
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from condinit_jax.spectra._factors import Factors, jacobian_columns, key_columns, of_tokens
+from condinit_jax.spectra._factors import (
+    Factors,
+    jacobian_columns,
+    key_columns,
+    of_tokens,
+    slices,
+)
 
 ROW_BLOCKS = 4
 """Blocks of rows in which the lower triangle is filled; more of them leave less to waste."""
@@ -56,10 +60,8 @@ def row_gram(parts: Factors, key_slices: int = 1) -> Float[Array, "rows rows"]:
         return gram
 
     width = parts.context.shape[1]
-    key_slices = min(key_slices, width)
-    edges = [width * step // key_slices for step in range(key_slices + 1)]
-    for start, stop in itertools.pairwise(edges):
-        keys = key_columns(parts, slice(start, stop)).reshape(size, -1)
+    for widths in slices(width, min(key_slices, width)):
+        keys = key_columns(parts, widths).reshape(size, -1)
         for rows, _ in _blocks(count):
             first, last = rows.start * value_dim, rows.stop * value_dim
             gram = gram.at[first:last, :last].add(keys[first:last] @ keys[:last].T)
@@ -68,8 +70,7 @@ def row_gram(parts: Factors, key_slices: int = 1) -> Float[Array, "rows rows"]:
 
 def _blocks(count: int) -> list[tuple[slice, slice]]:
     """Token ranges (rows, columns) that cover the lower triangle."""
-    edges = sorted({count * step // ROW_BLOCKS for step in range(ROW_BLOCKS + 1)})
-    return [(slice(start, stop), slice(0, stop)) for start, stop in itertools.pairwise(edges)]
+    return [(rows, slice(0, rows.stop)) for rows in slices(count, min(ROW_BLOCKS, count))]
 
 
 def column_gram(parts: Factors) -> Float[Array, "columns columns"]:

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import jax
 import jax.numpy as jnp
@@ -154,6 +154,18 @@ def head_output(
         head = dataclasses.replace(head, query=query, key=key, value=value)
     parts = project(head)
     return parts.weights @ parts.value
+
+
+class AttentionOptions(TypedDict, total=False):
+    """The options of `attention_heads`, which says what they mean."""
+
+    context: Float[Array, "context context_width"] | None
+    biases: tuple[Array | None, Array | None, Array | None] | None
+    logit_bias: Float[Array, "#heads tokens context"] | None
+    mask: Bool[Array, "#heads tokens context"] | None
+    scale: float | None
+    query_map: TokenMap | None
+    key_map: TokenMap | None
 
 
 def attention_heads(

@@ -5,9 +5,10 @@ from typing import Any, NamedTuple
 
 import jax
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
-from condinit_jax.spectra._lobpcg import BlockMap
+BlockMap = Callable[[Float[Array, "_ block"]], Float[Array, "_ block"]]
+"""A linear map applied to every column of a matrix."""
 
 
 class LinearMap(NamedTuple):
@@ -24,6 +25,10 @@ class LinearMap(NamedTuple):
     rmatvec: BlockMap
     rows: int
     columns: int
+
+    def transposed(self) -> "LinearMap":
+        """The transposed matrix."""
+        return LinearMap(self.rmatvec, self.matvec, self.columns, self.rows)
 
 
 def linear_map(function: Callable[[Any], Any], at: Any, *, batch_size: int = 8) -> LinearMap:

@@ -10,15 +10,13 @@ smallest values, `scipy.sparse.linalg` squares and iterates on the host, and mat
 bidiagonalisation runs a fixed number of steps without looking at a residual.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-BlockMap = Callable[[Float[Array, "_ block"]], Float[Array, "_ block"]]
-"""A linear map applied to every column of a matrix."""
+from condinit_jax.spectra._linear_map import BlockMap
 
 
 def identity(columns: Float[Array, "n block"]) -> Float[Array, "n block"]:

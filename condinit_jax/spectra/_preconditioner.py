@@ -42,7 +42,7 @@ from jaxtyping import Array, Float
 
 from condinit_jax.spectra._factors import token_derivative
 from condinit_jax.spectra._head import Head, project
-from condinit_jax.spectra._lobpcg import BlockMap
+from condinit_jax.spectra._linear_map import BlockMap
 
 SHIFTS = (2e-15, 1e-12)
 """Added to a block's diagonal, relative to its norm; the second where the first is too small."""

@@ -2,15 +2,13 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import flax.linen as nn
 import jax
 import numpy as np
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
 
 from condinit_jax.errors import UserError
 from condinit_jax.spectra._bound import bound
@@ -20,12 +18,12 @@ from condinit_jax.spectra._condition_number import ConditionNumber, condition_nu
 from condinit_jax.spectra._dense import attention_jacobian
 from condinit_jax.spectra._head import Head, TokenMap, head_output
 from condinit_jax.spectra._jacobian_spectrum import jacobian_spectrum
+from condinit_jax.spectra._options import SpectrumOptions, check_names
 from condinit_jax.spectra._precision import float64
 from condinit_jax.spectra._probe_table import COLUMNS, Place, Probe
+from condinit_jax.spectra._progress import Told, told
 
 Quantity = Literal["jacobian", "kernels", "bound"]
-Told = Callable[[int, int, str], None]
-"""A callable that is told how many Jacobians are done, of how many, and which comes next."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,18 +138,19 @@ def probe_blocks(
         The probe: one row for each layer, example and head, in this order.
 
     Raises:
-        UserError: if an argument does not fit, a layer's attention is not what was captured, or a
-            spectrum cannot be computed; the message names the layer, and the head.
+        UserError: if an argument does not fit or is unknown, a layer's attention is not what was
+            captured, or a spectrum cannot be computed; the message names the layer, and the head.
     """
     _check_names("quantities", quantities, get_args(Quantity))
     _check_names("values", (values,), ("extremes", "all"))
+    _check_options(options)
     jobs = [
         _Job(block, position, _chosen("heads", heads, block.num_heads))
         for block in (blocks[layer] for layer in _chosen("layers", layers, len(blocks)))
         for position in range(len(block.tokens))
     ]
     probe = Probe([])
-    with _told(progress, sum(len(job.heads) for job in jobs)) as tell:
+    with told(progress, sum(len(job.heads) for job in jobs)) as tell:
         for job in jobs:
             block, position = job.block, job.position
             whole = block.heads(
@@ -163,7 +162,8 @@ def probe_blocks(
                 key_map=key_map,
                 attention=attention,
             )
-            some, note = some_queries(whole, tokens), block.warning(position)
+            some = some_queries(whole, tokens)
+            notes = [block.warning(position, robust=robust) for robust in (False, True)]
             for number in job.heads:
                 tell(f"{block.name}, head {number}")
                 head, whole_head = (
@@ -190,7 +190,8 @@ def probe_blocks(
                     if "bound" in quantities:
                         same = len(head.tokens) == len(whole_head.tokens)
                         row |= _bound(whole_head, attention, record if same else None, options)
-                row["warning"] = "; ".join(text for text in (row["warning"], note) if text)
+                own = row["warning"], notes[block.is_robust(record)]
+                row["warning"] = "; ".join(text for text in own if text)
                 probe.rows.append(row)
                 if values == "all" and record is not None and record.singular_values is not None:
                     place = Place(run, step, block.layer, number, job.example)
@@ -273,6 +274,13 @@ def _check_names(name: str, given: Sequence[str], known: Sequence[str]) -> None:
         raise UserError(f"{name}: {unknown[0]!r} is not among {of}; give a tuple of these")
 
 
+def _check_options(options: Mapping[str, Any]) -> None:
+    """An option that nothing reads, such as one of the Jacobian for kernels alone, is a mistake."""
+    own = inspect.signature(probe_blocks).parameters.values()
+    known = [one.name for one in own if one.kind is inspect.Parameter.KEYWORD_ONLY]
+    check_names(options, [*SpectrumOptions.__annotations__, *known])
+
+
 @contextlib.contextmanager
 def _naming(where: str) -> Iterator[None]:
     """Errors inside say where they happened."""
@@ -283,35 +291,3 @@ def _naming(where: str) -> Iterator[None]:
     except Exception as error:
         error.add_note(f"while probing {where}")
         raise
-
-
-@contextlib.contextmanager
-def _told(progress: bool | Told, total: int) -> Iterator[Callable[[str], None]]:
-    """What to call before each Jacobian with the name of it."""
-    done = -1
-
-    def tell(report: Told) -> Callable[[str], None]:
-        def call(text: str) -> None:
-            nonlocal done
-            done += 1
-            report(done, total, text)
-
-        return call
-
-    if not isinstance(progress, bool):
-        yield tell(progress)
-        progress(total, total, "")
-        return
-    console = Console(stderr=True)
-    if not (progress and console.is_terminal):
-        yield lambda text: None
-        return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    with Bar(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("", total=total)
-        yield tell(lambda done, _, text: bar.update(task, completed=done, description=text))

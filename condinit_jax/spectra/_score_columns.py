@@ -11,13 +11,12 @@ and s'_b are zero: d (D + E) less the gauge directions. Nothing is squared: root
 of singular values.
 """
 
-import itertools
 from typing import Any
 
 import numpy as np
 from jaxtyping import Array, Float
 
-from condinit_jax.spectra._factors import Factors
+from condinit_jax.spectra._factors import Factors, slices, value_columns
 from condinit_jax.spectra._head import Head, namespace
 
 
@@ -51,23 +50,14 @@ def score_columns(
     pieces = []
     used, key_used = min(head.query.shape), min(head.key.shape)
     for first, last, stop in ((0, used, len(key_basis)), (used, len(query_basis), key_used)):
-        for part in _ranges(last - first, blocks):
+        for part in _parts(last - first, blocks):
             chosen = slice(first + part.start, first + part.stop)
             scaled = tokens[:, chosen, None] * weights[None, chosen, :stop]
             piece = xp.einsum("iab,ivb->ivab", scaled, key_side[:, :, :stop])
             pieces.append(piece.reshape(rows, -1))
-    for part in _ranges(parts.context.shape[1], blocks):
+    for part in _parts(parts.context.shape[1], blocks):
         pieces.append(value_columns(parts, part))
     return pieces
-
-
-def value_columns(parts: Factors, widths: slice) -> Float[Array, "rows columns"]:
-    """The columns of J that belong to some rows of the value kernel."""
-    xp = namespace(parts)
-    value_dim = parts.query_side.shape[1]
-    eye = xp.eye(value_dim, dtype=parts.mixed.dtype)
-    value = xp.einsum("ie,vw->ivew", parts.mixed[:, widths], eye)
-    return value.reshape(parts.mixed.shape[0] * value_dim, -1)
 
 
 def _left(xp: Any, kernel: Array) -> tuple[Array, Array]:
@@ -76,6 +66,5 @@ def _left(xp: Any, kernel: Array) -> tuple[Array, Array]:
     return left, xp.concatenate([values, xp.zeros(len(left) - len(values), values.dtype)])
 
 
-def _ranges(count: int, parts: int) -> list[slice]:
-    edges = [count * step // parts for step in range(parts + 1)]
-    return [slice(start, stop) for start, stop in itertools.pairwise(edges) if stop > start]
+def _parts(count: int, blocks: int) -> list[slice]:
+    return [part for part in slices(count, blocks) if part.stop > part.start]

@@ -2,7 +2,10 @@
 
 from typing import Any, TypeVar
 
+import jax
+
 from condinit_jax.errors import UserError
+from condinit_jax.methods._parts import by_names, names_of
 
 Params = TypeVar("Params")
 
@@ -15,11 +18,12 @@ def with_offsets(params: Params, offsets: Any) -> Params:
     them.
 
     Args:
-        params: nested mappings of arrays.
-        offsets: nested mappings with some of the same leaves; None adds nothing.
+        params: arrays in any pytree: linen dictionaries, boxed leaves, NNX states.
+        offsets: a tree with some of the same leaves, found by their names; None adds nothing.
 
     Returns:
-        A tree like `params`; leaves without an offset are the same objects.
+        A tree of the structure of `params`; leaves without an offset are the same objects, the
+        others keep their dtype.
 
     Raises:
         UserError: if an offset has no parameter of its path and shape.
@@ -31,18 +35,23 @@ def with_offsets(params: Params, offsets: Any) -> Params:
         >>> new["query"]["kernel"].tolist(), new["query"]["bias"] is params["query"]["bias"]
         ([11.0, 11.0], True)
     """
-    return params if offsets is None else _added(params, offsets, ())
-
-
-def _added(params: Any, offsets: Any, path: tuple[str, ...]) -> Any:
-    if not hasattr(offsets, "items"):
-        if getattr(params, "shape", None) != offsets.shape:
-            name = "/".join(path)
-            raise UserError(f"offsets: {name} has shape {offsets.shape}, not the kernel's")
-        return params + offsets.astype(params.dtype)
-    new = dict(params)
-    for name, offset in offsets.items():
-        if name not in new:
-            raise UserError(f"offsets: {'/'.join((*path, name))} is no parameter of this model")
-        new[name] = _added(new[name], offset, (*path, name))
-    return new
+    if offsets is None:
+        return params
+    constants = by_names(offsets)
+    leaves, structure = jax.tree_util.tree_flatten_with_path(params)
+    values = []
+    for path, leaf in leaves:
+        constant = constants.pop(names_of(path), None)
+        if constant is None:
+            values.append(leaf)
+            continue
+        if constant.shape != leaf.shape:
+            name = "/".join(names_of(path))
+            raise UserError(
+                f"offsets: {name} has shape {constant.shape}, but the parameter has {leaf.shape}"
+            )
+        values.append(leaf + constant.astype(leaf.dtype))
+    if constants:
+        name = "/".join(next(iter(constants)))
+        raise UserError(f"offsets: {name} is no parameter of this model")
+    return jax.tree_util.tree_unflatten(structure, values)

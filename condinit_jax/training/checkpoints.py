@@ -5,15 +5,13 @@ loop's own few figures. The record is read first, so a checkpoint of another mod
 a reason before any array is read. Arrays come back on the present mesh, whatever mesh saved them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import chex
 import jax
 import orbax.checkpoint as ocp
-from absl import logging
 from orbax.checkpoint import checkpoint_managers
 
 from condinit_jax.config import diff
@@ -195,15 +193,3 @@ def check_layout(
         + (f" ({'; '.join(reasons[:3])})" if reasons else "")
         + "; use another workdir"
     )
-
-
-@contextmanager
-def quiet_logs() -> Iterator[None]:
-    """Keeps Orbax's log lines off the terminal, unless absl's verbosity is debug."""
-    before = logging.get_verbosity()
-    if before < logging.DEBUG:
-        logging.set_verbosity(logging.ERROR)
-    try:
-        yield
-    finally:
-        logging.set_verbosity(before)

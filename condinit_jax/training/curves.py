@@ -28,9 +28,18 @@ def _panel(axes: Axes, rows: Sequence[dict[str, Any]], metric: str) -> None:
         if points:
             name = {"train": "training", "eval": "evaluation"}[kind]
             axes.plot(
-                *zip(*points, strict=True), color=color, marker=marker, markersize=4, label=name
+                *zip(*points, strict=True),
+                color=color,
+                marker=marker or _alone(points),
+                markersize=4,
+                label=name,
             )
     _finish(axes, PANELS[metric])
+
+
+def _alone(points: Sequence[Any]) -> str:
+    """The marker of a curve without markers: a line through one point would not be seen."""
+    return "o" if len(points) == 1 else ""
 
 
 def _probe_panel(axes: Axes, rows: Sequence[dict[str, Any]]) -> None:
@@ -86,7 +95,7 @@ def draw_curves(rows: Sequence[dict[str, Any]], title: str) -> Figure:
     rates = [(r["step"], r["lr"]) for r in rows if r["kind"] == "train" and "lr" in r]
     axes = figure.add_subplot(grid[1, :])
     if rates:
-        axes.plot(*zip(*rates, strict=True), color=RATE)
+        axes.plot(*zip(*rates, strict=True), color=RATE, marker=_alone(rates), markersize=4)
         axes.set_ylim(bottom=0)
     axes.set_ylabel("learning rate")
     axes.set_xlabel("step")

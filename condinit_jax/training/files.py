@@ -16,13 +16,14 @@ import jax
 from tensorboardX import SummaryWriter
 
 from condinit_jax._version import __version__
+from condinit_jax.config import diff
 from condinit_jax.errors import UserError
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "grain")
 
 METRICS = "metrics.jsonl"
 
-KEPT = ("train", "eval", "probe", "config")
+KEPT = ("train", "eval", "probe", "config", "refine")
 """Kinds of rows that a resumed run keeps; it writes its own end."""
 
 
@@ -106,6 +107,31 @@ def check_workdir(workdir: Path) -> None:
         if path.exists() and not right(path):
             kind = "directory" if right is Path.is_dir else "file"
             raise UserError(f"{path}: is not the {kind} that a run has there; use another workdir")
+
+
+def changes(before: Mapping[str, Any], after: Mapping[str, Any], workdir: Path) -> list[str]:
+    """What a config changes in the run that it continues.
+
+    Args:
+        before: The config of the run so far, as JSON holds it.
+        after: The config it goes on with.
+        workdir: Directory of the run, for the message.
+
+    Returns:
+        Lines as `condinit_jax.config.diff` gives them.
+
+    Raises:
+        UserError: If the run's beginning would have been another.
+    """
+    # A run from before there were refinements had none.
+    lines = [line for line in diff(before, after) if line != "init.refine.name: (absent) -> none"]
+    for line in lines:
+        if line.startswith(("init.", "seed:")):
+            raise UserError(
+                f"config.{line}: {workdir} holds a run that began with the former; "
+                "use another workdir"
+            )
+    return lines
 
 
 class MetricWriter:

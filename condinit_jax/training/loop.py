@@ -14,21 +14,21 @@ from typing import Any
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
-from jax.sharding import Mesh
 
 from condinit_jax import methods, tasks
-from condinit_jax.config import Config, diff, parse, to_dict
+from condinit_jax.config import Config, parse, to_dict
 from condinit_jax.errors import UserError
-from condinit_jax.surgery import attention_blocks
+from condinit_jax.saved_runs import quiet_logs, saved_steps
 from condinit_jax.tasks import Task
 from condinit_jax.training import files
-from condinit_jax.training.checkpoints import Checkpoints, check_layout, layout, quiet_logs
+from condinit_jax.training.checkpoints import Checkpoints, check_layout, layout
 from condinit_jax.training.clock import Clock
 from condinit_jax.training.curves import save_curves
 from condinit_jax.training.evaluation import evaluate
 from condinit_jax.training.optimizer import build_optimizer
 from condinit_jax.training.probing import Probing
 from condinit_jax.training.progress import CorruptWarning, Progress, default_progress
+from condinit_jax.training.refining import forget, refine_state, refiner_of
 from condinit_jax.training.result import Result, read_result
 from condinit_jax.training.schedule import build_schedule
 from condinit_jax.training.sharding import (
@@ -39,9 +39,10 @@ from condinit_jax.training.sharding import (
     replicated,
     to_devices,
 )
-from condinit_jax.training.state import STEP_KEY, State, init_state, method_data
+from condinit_jax.training.state import REFINE_KEY, STEP_KEY, init_state, method_data
 from condinit_jax.training.step import eval_step, train_step
 from condinit_jax.training.stop import Stop
+from condinit_jax.training.texts import advice, init_text, setup_text
 from condinit_jax.training.window import NonFiniteError, Window, check_finite
 
 
@@ -73,7 +74,8 @@ def train(
 
     A run that was stopped, at any step and in any way, and resumed ends with the same bits as one
     that was not. `workdir` then holds `config.json`, `versions.json`, `metrics.jsonl`,
-    `tensorboard/`, `checkpoints/`, `curves.png` and `result.json`.
+    `tensorboard/`, `checkpoints/`, `curves.png` and `result.json`, and after a refinement
+    `refine.json` and `refine.png`.
 
     Args:
         config: The run's fields, as parsed or as `condinit_jax.config.default` gives them.
@@ -118,7 +120,9 @@ def _run(
     schedule = build_schedule(config.schedule, config.optimizer.lr, steps)
     optimizer = build_optimizer(config.optimizer, schedule)
     method = methods.build(config.init, task.facts())
-    data = method_data(method)
+    refiner = refiner_of(config)
+    # A run that goes on needs no teacher any more.
+    data = None if saved_steps(workdir) else method_data(method)
 
     # State: known by shape, not yet drawn.
     root = jax.jit(functools.partial(jax.random.key, config.seed), out_shardings=whole)()
@@ -128,7 +132,8 @@ def _run(
     shapes = jax.eval_shape(init, root, data)
     shardings = param_shardings(shapes, mesh)
     progress.say(task.summary())
-    progress.say(_setup_text(config, shapes, mesh, method is not None))
+    in_blocks = method is not None and not isinstance(method, methods.NetworkMethod)
+    progress.say(setup_text(config, shapes, mesh, in_blocks))
     progress.say(f"{steps} steps of {config.batch_size} examples; workdir {workdir}")
     if config.schedule.warmup_steps >= steps:
         progress.say(
@@ -147,8 +152,7 @@ def _run(
     if start:
         record = checkpoints.record(start)
         check_layout(record, identity, checkpoints.directory, start)
-        changes = diff(record["config"], identity["config"])
-        _check_beginning(changes, workdir)
+        changes = files.changes(record["config"], identity["config"], workdir)
         for change in changes:
             progress.say(f"config changed: {change}")
         if start > steps:
@@ -169,7 +173,7 @@ def _run(
                 f"{workdir}: holds a finished run without checkpoints, which a new one would "
                 "overwrite; use another workdir"
             )
-        state = jax.jit(init, out_shardings=shardings)(root, data)
+        state = jax.jit(init, out_shardings=shardings)(root, data or method_data(method))
     best = record.get("best", {"value": -math.inf, "step": 0})
     evaluation = record.get("evaluation", {"step": 0})
     window = Window(record.get("window"))
@@ -183,6 +187,23 @@ def _run(
         files.write_json(workdir / "versions.json", files.versions())
         if changes:
             writer.write({"step": start, "kind": "config", "changes": changes})
+        if not start:
+            forget(workdir)
+
+    # Refinement: of parameters that nobody has trained yet.
+    if refiner and not start:
+        state = refine_state(
+            state,
+            refiner,
+            jax.jit(jax.random.fold_in, static_argnums=1, out_shardings=whole)(root, REFINE_KEY),
+            task=task,
+            optimizer=optimizer,
+            shardings=shardings,
+            on_batch=on_batch,
+            progress=progress,
+            writer=writer,
+            workdir=workdir,
+        )
 
     # Step and evaluation.
     step_fn: Any = jax.jit(
@@ -287,7 +308,7 @@ def _run(
     except NonFiniteError as error:
         checkpoints.wait()
         writer.write({"step": error.step, "kind": "failed", "reason": str(error)})
-        raise NonFiniteError(error.step, f"{error}; {_advice(checkpoints.latest())}") from None
+        raise NonFiniteError(error.step, f"{error}; {advice(checkpoints.latest())}") from None
     except KeyboardInterrupt:
         checkpoints.wait()
         saved = checkpoints.latest() or 0
@@ -311,7 +332,7 @@ def _run(
     if first_process:
         times = {"seconds": result.seconds, "probe_seconds": result.probe_seconds}
         writer.write({"step": steps, "kind": "final", **result.metrics, **times})
-        title = f"{task.summary()}; init {config.init['method']}, seed {config.seed}"
+        title = f"{task.summary()}; {init_text(config)}, seed {config.seed}"
         rows = files.read_rows(workdir / files.METRICS)
         save_curves(rows, "\n".join(textwrap.wrap(title, 100)), workdir / "curves.png")
         files.write_json(workdir / "result.json", result.to_dict())
@@ -319,34 +340,8 @@ def _run(
     return result
 
 
-def _check_beginning(changes: list[str], workdir: Path) -> None:
-    """Refuses to go on under a name that the run's beginning does not have."""
-    for change in changes:
-        if change.startswith(("init.", "seed:")):
-            raise UserError(
-                f"config.{change}: {workdir} holds a run that began with the former; "
-                "use another workdir"
-            )
-
-
 def _over_processes(count: int) -> int:
     """The sum of a count over all processes."""
     if jax.process_count() == 1:
         return count
     return int(multihost_utils.process_allgather(np.int32(count)).sum())
-
-
-def _setup_text(config: Config, shapes: State, mesh: Mesh, rewritten: bool) -> str:
-    """Parameters, initialization and devices in one line."""
-    count = sum(leaf.size for leaf in jax.tree.leaves(shapes.params))
-    init = f"init {config.init['method']}"
-    if rewritten:
-        init += f" of {sum(b.layers for b in attention_blocks(shapes.params))} attention blocks"
-    axes = " x ".join(f"{name} {size}" for name, size in mesh.shape.items())
-    device = mesh.devices.flat[0].device_kind
-    return f"{count:,} parameters; {init}; {config.compute_dtype} on {mesh.size} {device} ({axes})"
-
-
-def _advice(saved: int | None) -> str:
-    good = f"last good checkpoint: step {saved}" if saved else "no checkpoint yet"
-    return f"{good}; lower optimizer.lr, set optimizer.clip_norm, or lengthen the warm-up"

@@ -17,6 +17,12 @@ from condinit_jax.training.result import Result
 SHORT = {"images_per_second": "images/s", "steps_per_second": "steps/s", "count": "examples"}
 """Names of figures in a line, where they differ from those in a row."""
 
+BESIDE = {
+    "train": ("loss", "accuracy", "images_per_second"),
+    "refine": ("loss", "objective", "grad_norm", "cosine"),
+}
+"""Figures that stand beside a bar, by the kind of their row; other rows scroll above it."""
+
 
 class Progress(Protocol):
     """Receives what happens in a run, in order."""
@@ -25,7 +31,7 @@ class Progress(Protocol):
         """Shows one line."""
 
     def begin(self, step: int, steps: int) -> None:
-        """Training starts after `step` of `steps`."""
+        """Training, or a refinement before it, starts after `step` of `steps`."""
 
     def advance(self, step: int) -> None:
         """A step was handed to the devices."""
@@ -178,7 +184,7 @@ class BarProgress:
     def begin(self, step: int, steps: int) -> None:
         """Shows the bar."""
         self._steps = steps
-        self._bar.update(self._task, total=steps, completed=step, visible=True)
+        self._bar.update(self._task, total=steps, completed=step, figures="", left="", visible=True)
         self._bar.start()
 
     def advance(self, step: int) -> None:
@@ -186,11 +192,11 @@ class BarProgress:
         self._bar.update(self._task, completed=step)
 
     def row(self, row: Mapping[str, Any], seconds_left: float) -> None:
-        """Refreshes the figures beside the bar; prints evaluations above it."""
-        if row["kind"] == "train":
-            names = ("loss", "accuracy", "images_per_second")
+        """Refreshes the figures beside the bar; prints evaluations and the like above it."""
+        if row["kind"] in BESIDE:
+            names = BESIDE[row["kind"]]
             figures = " ".join(_figure(name, row[name]) for name in names if name in row)
-            left = f"left={clock_text(seconds_left)}"
+            left = f"left={clock_text(seconds_left)}" if math.isfinite(seconds_left) else ""
             self._bar.update(self._task, figures=figures, left=left)
         else:
             self.say(row_text(row, self._steps))

@@ -12,8 +12,9 @@ from condinit_jax.methods import Method, NetworkMethod
 from condinit_jax.surgery import reinitialize
 from condinit_jax.tasks import OFFSETS, Task
 
-INIT_KEY, METHOD_KEY, STEP_KEY = range(3)
-"""Purposes folded into the root key: drawing parameters, rewriting them, randomness in steps."""
+INIT_KEY, METHOD_KEY, STEP_KEY, REFINE_KEY = range(4)
+"""Purposes folded into the root key: drawing parameters, rewriting them, randomness in steps, and
+in the steps of a refinement."""
 
 
 @struct.dataclass
@@ -68,7 +69,8 @@ def init_state(
 
     Args:
         root: Root key of the run.
-        data: Of a method on the whole network, what it reads; `method_data` gives it.
+        data: Of a method on the whole network, what it reads; `method_data` gives it. None where
+            only the state's shapes are wanted, on which it has no bearing.
         task: Draws the model's variables.
         optimizer: Makes the optimizer's state.
         method: Rewrites the attention kernels or the network; None keeps the model's own draw.

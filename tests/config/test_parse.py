@@ -203,3 +203,36 @@ def test_a_run_survives_json_and_a_second_parse(seed, lr, mean, method):
     run = parse(nested(SMALL | changes | {"init.method": method}))
     assert parse(json.loads(json.dumps(to_dict(run)))) == run
     assert parse(run) == run
+
+
+def test_a_refinement_is_completed_and_survives_json():
+    given = {"steps": 10, "model": {"patch_size": 4}, "init": {"refine": {"name": "nio", "lr": 1}}}
+    run = parse(given)
+    refinement = {"name": "nio", "steps": 100, "lr": 1.0, "gamma": 5.0, "splits": 2,
+                  "min_scale": 0.01, "clip": 1.0}  # fmt: skip
+    assert run.init == {"method": "default", "refine": refinement}
+    assert parse(json.loads(json.dumps(to_dict(run)))) == run
+    plain = parse({"steps": 10, "model": {"patch_size": 4}})
+    assert plain.init == {"method": "default", "refine": {"name": "none"}}
+
+
+@pytest.mark.parametrize(
+    ("refine", "message"),
+    [
+        ({"name": "gradnit"}, "config.init.refine.name = 'gradnit': must be none, gradinit or nio; "
+         "did you mean gradinit?"),
+        ({"lr": 0.1}, "config.init.refine.lr = 0.1: needs config.init.refine.name, to be set to "
+         "gradinit or nio"),
+        ({"name": "nio", "eta": 0.1}, "config.init.refine.eta = 0.1: unknown field; refinement nio "
+         "takes steps, lr, gamma, splits, min_scale or clip"),
+        ({"name": "nio", "splits": 3}, "config.init.refine.splits = 3: must divide "
+         "config.batch_size = 64"),
+        ({"name": "nio", "gamma": 0.0}, "config.init.refine.gamma = 0.0: must be above 0"),
+        ({"name": "gradinit", "rule": "lamb"}, "config.init.refine.rule = 'lamb': must be sgd or "
+         "adam or none"),
+    ],
+)  # fmt: skip
+def test_a_wrong_refinement_is_refused_with_its_field(refine, message):
+    with pytest.raises(UserError) as error:
+        parse({"steps": 10, "model": {"patch_size": 4}, "init": {"refine": refine}})
+    assert str(error.value) == message

@@ -152,3 +152,14 @@ def test_a_recipe_that_cannot_be_read_is_one_line_without_a_place(recipe):
     (directory / "recipe.py").write_bytes(b"x = 1\0")
     with pytest.raises(UserError, match=r"^recipe.py: (SyntaxError|ValueError): .*null bytes$"):
         load("recipe.py", [directory])
+
+
+def test_a_refinement_and_its_fields_are_set_in_any_order_and_outlive_another_method():
+    changes = ["init.refine.steps=5", "init.refine.name=nio", "init.method=normal"]
+    config = override(default(), changes)
+    assert config.init.to_dict() == {"method": "normal", "refine": {"name": "nio", "steps": 5}}
+    config = override(config, ["init.method=conditioned", "init.value=joint"])
+    assert config.init.refine.to_dict() == {"name": "nio", "steps": 5}
+    config = override(config, ["init.refine.name=gradinit"])
+    assert config.init.refine.to_dict() == {"name": "gradinit"}
+    assert (config.init.method, config.init.value) == ("conditioned", "joint")

@@ -9,6 +9,7 @@ from condinit_jax.config._schema import find_field, flatten, schema, unknown
 from condinit_jax.data import SOURCES
 from condinit_jax.methods import METHODS
 from condinit_jax.models import MODELS
+from condinit_jax.refine import REFINERS
 from condinit_jax.tasks import TASKS
 from condinit_jax.training.optimizer import RULES
 from condinit_jax.training.schedule import build_schedule
@@ -21,6 +22,7 @@ FIELDS = schema("vit", "conditioned")
     [
         ("model.name", MODELS),
         ("init.method", ["default", *METHODS]),
+        ("init.refine.name", ["none", *REFINERS]),
         ("data.source", SOURCES),
         ("task.name", TASKS),
         ("optimizer.name", RULES),
@@ -40,6 +42,25 @@ def test_the_schema_names_the_model_and_method_it_is_of():
     assert FIELDS["model.name"].default == "vit"
     assert FIELDS["init.method"].default == "conditioned"
     assert not [path for path in schema("vit", "default") if path.startswith("init.v")]
+
+
+@pytest.mark.parametrize("name", REFINERS)
+def test_the_schema_has_the_documented_fields_of_the_named_refinement(name):
+    fields = schema("vit", "conditioned", name)
+    own = [path for path in fields if path.startswith("init.refine.")]
+    assert fields["init.refine.name"].default == name
+    assert {"init.refine.steps", "init.refine.lr", "init.refine.gamma"} <= set(own)
+    assert all(fields[path].doc for path in own)
+    assert set(own) & set(FIELDS) == {"init.refine.name"}
+
+
+def test_a_refinements_field_without_its_name_asks_for_the_name():
+    message = str(unknown("init.refine.steps", 5, FIELDS))
+    assert message == (
+        "config.init.refine.steps = 5: needs config.init.refine.name, to be set to gradinit or nio"
+    )
+    message = str(unknown("init.refine.split", 5, schema("vit", "default", "nio")))
+    assert message.endswith("did you mean config.init.refine.splits?")
 
 
 def test_every_default_is_accepted_by_its_own_field():

@@ -11,6 +11,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import condinit_jax as cj
+from condinit_jax import initializers
 
 HEADS = 8
 FACTORIES = {
@@ -30,6 +31,7 @@ FACTORIES = {
     "he_normal": cj.he_normal,
     "lecun_uniform": cj.lecun_uniform,
     "lecun_normal": cj.lecun_normal,
+    "small": initializers.small,
 }
 FIXED = ("conditioned value", "conditioned joint", "rectangular_identity")
 # (256, 8 x 8) is drawn by matrix products, (64, 8 x 8) by QR: see initializers/_orthonormal.py.
@@ -127,6 +129,13 @@ def test_strict_promotion_of_ranks_and_dtypes_is_respected(name, shape):
     with jax.numpy_rank_promotion("raise"), jax.numpy_dtype_promotion("strict"):
         kernel = FACTORIES[name]()(jax.random.key(0), shape, jnp.bfloat16)
     assert kernel.dtype == jnp.bfloat16
+
+
+@every_factory
+@pytest.mark.parametrize("shape", [(0, 64), (64, 0)], ids=str)
+def test_empty_kernels_are_refused(name, shape):
+    with pytest.raises(ValueError, match="is empty"):
+        FACTORIES[name]()(jax.random.key(0), shape)
 
 
 @every_factory

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import condinit_jax as cj
+from condinit_jax import initializers
 
 SHAPE = (400, 3, 200)  # fan in 400, fan out 600
 # factory, standard deviation, largest absolute value
@@ -20,6 +21,8 @@ MOMENTS = {
     "he_normal": (cj.he_normal(), (2 / 400) ** 0.5, np.inf),
     "lecun_uniform": (cj.lecun_uniform(), (1 / 400) ** 0.5, (3 / 400) ** 0.5),
     "lecun_normal": (cj.lecun_normal(), (1 / 400) ** 0.5, np.inf),
+    "small": (initializers.small(), 1 / 400, np.inf),
+    "small 0.75": (initializers.small(0.75), 400**-0.75, np.inf),
 }
 
 
@@ -71,6 +74,8 @@ def test_fans_do_not_depend_on_the_layout(name):
         (lambda: cj.truncated_normal(-1.0), "stddev = -1.0: must be positive"),
         (lambda: cj.truncated_normal(1.0, 2.0, 2.0), "lower must be below upper"),
         (lambda: cj.truncated_normal(0.1, 1.0, 2.0), "leave nothing of stddev = 0.1"),
+        (lambda: initializers.small(-1.0), "gamma = -1.0: must be at least 0"),
+        (lambda: initializers.small(float("nan")), "gamma = nan: must be at least 0"),
         (lambda: cj.he_normal()(jax.random.key(0), (5,)), r"got \(5,\)"),
         (lambda: cj.he_normal()(jax.random.key(0), (3, 3, 8, 8)), r"got \(3, 3, 8, 8\)"),
     ],

@@ -1,4 +1,4 @@
-"""Blocks and stacks: the pre-norm residual form, and a scan that equals a loop."""
+"""Blocks and stacks: MLP, LayerScale, drop-path, and a scan that equals a loop."""
 
 import jax
 import jax.numpy as jnp

@@ -26,12 +26,13 @@ def run(quick_jit):
             lambda x: (x - x.mean(-1, keepdims=True)) / x.std(-1, keepdims=True),
         ),
         ("rmsnorm", {"scale"}, lambda x: x / np.sqrt((x**2).mean(-1, keepdims=True))),
+        ("none", set(), lambda x: x),
     ],
 )
 def test_each_norm_is_its_formula(run, kind, names, oracle):
     tokens = (3 * np.random.default_rng(0).standard_normal((5, 32)) + 1).astype(np.float32)
     normed, variables = run(kind, tokens)
-    assert set(variables["params"]) == names
+    assert set(variables.get("params", {})) == names
     np.testing.assert_allclose(normed, oracle(tokens), rtol=1e-4, atol=1e-5)
 
 
@@ -45,4 +46,4 @@ def test_a_large_mean_does_not_cancel_the_variance(run):
 def test_bfloat16_output_has_float32_parameters(run, kind):
     normed, variables = run(kind, jnp.ones((2, 8), jnp.bfloat16), jnp.bfloat16)
     assert normed.dtype == jnp.bfloat16
-    assert {leaf.dtype for leaf in jax.tree.leaves(variables)} == {jnp.dtype("float32")}
+    assert {leaf.dtype for leaf in jax.tree.leaves(variables)} <= {jnp.dtype("float32")}

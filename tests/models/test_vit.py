@@ -13,7 +13,10 @@ from hypothesis import strategies as st
 
 from condinit_jax.errors import UserError
 from condinit_jax.models import MODELS
-from condinit_jax.models.vit import VARIANTS, ViT, vit
+from condinit_jax.models.residual import SKIPS
+from condinit_jax.models.token_conditioning import TOKEN_CONDITIONING, gray_dct
+from condinit_jax.models.vit import VARIANTS, PatchEmbed, ViT, vit
+from condinit_jax.spectra import capture
 
 _GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 _spec = importlib.util.spec_from_file_location("make_vit_golden", _GOLDEN / "make_vit_golden.py")
@@ -168,6 +171,38 @@ def test_unrolling_and_rematerialising_change_no_result(plain, logits_and_gradie
     jax.tree.map(check, logits_and_gradients(tiny(**fields)), plain)
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        *({"residual": name} for name in sorted(set(SKIPS) - {"pre_norm"})),
+        *({"token_conditioning": name} for name in sorted(set(TOKEN_CONDITIONING) - {"none"})),
+    ],
+)
+def test_a_switch_changes_the_logits_and_no_parameter(plain, logits_and_gradients, fields):
+    logits, gradients = logits_and_gradients(tiny(**fields))
+    assert np.abs(logits - plain[0]).max() > 1e-3
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradients))
+    assert parameter_shapes(tiny(**fields), IMAGES.shape) == parameter_shapes(tiny(), IMAGES.shape)
+
+
+def test_tokens_are_conditioned_after_positions_and_before_the_first_block(variables):
+    model = tiny(depth=1, residual="post_norm", token_conditioning="gray_dct", token_exponent=0.5)
+    params = {**variables["params"]}
+    params["blocks"] = jax.tree.map(lambda leaf: leaf[:1], params["blocks"])
+    (block,) = capture(model, {"params": params}, IMAGES)
+    patches = PatchEmbed(4, 16).apply({"params": params["patch_embed"]}, IMAGES)
+    cls_token = jnp.broadcast_to(params["cls_token"], (len(IMAGES), 1, 16))
+    tokens = jnp.concatenate([cls_token, patches], axis=1) + params["pos_embed"]
+    np.testing.assert_allclose(block.tokens, gray_dct(tokens, 0.5), rtol=1e-4, atol=1e-5)
+
+
+def test_no_norm_leaves_no_norms_parameters():
+    shapes = parameter_shapes(tiny(norm="none"), IMAGES.shape)
+    assert not [name for name in shapes if "norm" in name]
+    kept = [name for name in parameter_shapes(tiny(), IMAGES.shape) if "norm" not in name]
+    assert sorted(shapes) == sorted(kept)
+
+
 def test_remat_stores_fewer_activations(variables):
     def stored(model):
         def residuals(v):
@@ -269,6 +304,13 @@ def test_any_patch_and_image_size_gives_logits(
         ({"norm_eps": 0.0}, "norm_eps: 0.0 is not positive"),
         ({"layer_scale": -0.1}, "layer_scale: -0.1 is negative"),
         ({"num_classes": -1}, "num_classes: -1 is negative"),
+        ({"residual": "highway"}, "residual: 'highway' is none of pre_norm, post_norm, deepnorm"),
+        ({"token_conditioning": "svd"}, "token_conditioning: 'svd' is none of none, gray_svd"),
+        ({"token_exponent": 0.0}, "token_exponent: 0.0 is not in (0, 1]"),
+        ({"token_exponent": 1.5}, "token_exponent: 1.5 is not in (0, 1]"),
+        ({"norm": "none", "residual": "deepnorm"}, "norm: 'none' leaves residual deepnorm"),
+        ({"norm": "none", "qk_norm": True}, "qk_norm: True normalises with norm"),
+        ({"drop_path": 0.1, "residual": "skipless"}, "drop_path: 0.1 with residual skipless"),
     ],
 )
 def test_a_wrong_field_is_named_in_one_line(fields, message):

@@ -1,5 +1,6 @@
 """The notebook is a clean file, and runs from top to bottom."""
 
+import itertools
 import os
 from pathlib import Path
 
@@ -36,7 +37,11 @@ def test_only_the_first_cell_installs_and_only_where_the_package_is_missing(note
 
 def test_text_and_code_take_turns(notebook):
     kinds = [cell.cell_type for cell in notebook.cells]
+    assert set(kinds) == {"markdown", "code"}
     assert kinds[0] == kinds[-1] == "markdown"
+    stretches = [(kind, len(list(cells))) for kind, cells in itertools.groupby(kinds)]
+    assert all(length <= {"markdown": 1, "code": 3}[kind] for kind, length in stretches)
+    assert len(stretches) > 10
     assert "κ" in "".join(cell.source for cell in code_cells(notebook))
     for said in ("small against fan-in scaling", "Not how fast a model trains", "`rtol`"):
         assert any(said in cell.source for cell in notebook.cells)

@@ -5,11 +5,14 @@ import shutil
 import subprocess
 import sys
 
+import flax.linen as nn
 import pytest
 
 from condinit_jax.errors import UserError
+from condinit_jax.models import ViT
 from condinit_jax.probe import _command
 from condinit_jax.spectra import Probe
+from condinit_jax.tasks import _classification
 from condinit_jax.training.files import read_rows
 
 PROGRAM = "python -m condinit_jax.probe"
@@ -165,15 +168,47 @@ def test_a_mistake_is_one_line_and_exit_code_2(command, recipe, run, tmp_path, c
     assert names(tmp_path) == []
 
 
-def test_a_model_without_attention_is_a_mistake(command, recipe, monkeypatch, capsys):
-    from condinit_jax.tasks import Classification
+class Linear(ViT):
+    """What a config of a ViT may build, but without attention."""
 
-    def nothing(*_):
-        raise UserError("Mlp: has no attention block")
+    @nn.compact
+    def __call__(self, images, *, train=False):
+        return nn.Dense(self.num_classes)(images.reshape(len(images), -1))
 
-    monkeypatch.setattr(Classification, "attention_inputs", nothing)
-    assert command("--config", recipe) == 2
-    assert capsys.readouterr().err == f"{PROGRAM}: Mlp: has no attention block\n"
+
+@pytest.mark.parametrize(
+    ("init", "line"),
+    [
+        ("default", "Linear: has no attention block; looked for a module that calls children "
+         "named query, key and value\n"),
+        ("conditioned", "no attention block in the parameter tree: "),
+    ],
+)  # fmt: skip
+def test_a_model_without_attention_is_a_mistake(
+    command, recipe, monkeypatch, capsys, tmp_path, init, line
+):
+    monkeypatch.setattr(_classification, "MODELS", {"vit": Linear})
+    assert command("--config", recipe, "--init", init, "--out", "out") == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"{PROGRAM}: {line}")
+    assert error.count("\n") == 1
+    assert names(tmp_path) == []
+
+
+def test_pictures_of_an_earlier_probe_do_not_stay_beside_a_new_table(command, recipe, tmp_path):
+    out = tmp_path / "out"
+    one = ["--config", recipe, "--layers", 0, "--heads", 0, "--out", "out"]
+    assert command(*one, "--values", "all") == 0
+    assert {"spectra.png", "spectra.svg"} <= set(names(out))
+    for mine in ("notes.txt", "other.png", "spectra.pdf"):
+        (out / mine).write_text("mine")
+    # A call that fails leaves what is there.
+    assert command(*one[:-2], "--memory", "1e-9", "--out", "out") == 2
+    assert "spectra.png" in names(out)
+    assert command(*one) == 0
+    assert names(out) == [
+        "depth.png", "depth.svg", "notes.txt", "other.png", "probe.csv", "spectra.pdf"
+    ]  # fmt: skip
 
 
 def test_a_damaged_checkpoint_is_named(command, run, tmp_path, capsys):

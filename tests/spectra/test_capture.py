@@ -1,5 +1,6 @@
 """What is captured is what the model computed with, or an error says why not."""
 
+import dataclasses
 import functools
 
 import flax.linen as nn
@@ -14,6 +15,7 @@ from condinit_jax.models.attention import SoftmaxAttention
 from condinit_jax.models.vit import vit
 from condinit_jax.spectra._capture import assemble, capture
 from condinit_jax.spectra._head import head_output
+from condinit_jax.spectra._probe_model import probe_blocks
 from condinit_jax.spectra._record import record
 
 B, N, D, H = 3, 6, 8, 2
@@ -296,6 +298,47 @@ def test_tokens_of_a_norm_whose_rank_is_that_of_their_rounding_are_warned_of(cou
     (block,) = capture(Normed(), Normed().init(jax.random.key(0), tokens), tokens)
     # 20 tokens of width 8 have rank 7, 6 tokens rank 6.
     assert ("1 of its 8 singular values" in block.warning()) == (count > D)
+
+
+def normed_block(count, std):
+    """A block that reads `count` tokens of a layer norm, and its probe."""
+
+    class Normed(nn.Module):
+        @nn.compact
+        def __call__(self, tokens):
+            return flax_attention(name="attention")(nn.LayerNorm()(tokens))
+
+    tokens = np.random.default_rng(3).normal(size=(1, count, D)).astype(np.float32)
+    variables = Normed().init(jax.random.key(0), tokens)
+    variables = jax.tree.map(lambda leaf: std * leaf if leaf.ndim == 3 else leaf, variables)
+    return capture(Normed(), variables, tokens)
+
+
+def test_a_kappa_that_the_rounding_of_tokens_cannot_make_is_not_doubted():
+    # 9 tokens of width 8: 36 rows, and 96 columns, more than enough without the rounded ones.
+    (block,) = normed_block(D + 1, 1.0)
+    assert "1 of its 8 singular values" in block.warning()
+    probe = probe_blocks([block])
+    singles = probe_blocks([dataclasses.replace(block, tokens=without_rounding(block.tokens))])
+    for row, exact in zip(probe.rows, singles.rows, strict=True):
+        assert (row["rank"], row["warning"]) == (row["size"], "")
+        assert row["kappa"] == pytest.approx(exact["kappa"], rel=1e-3)
+
+
+def test_a_kappa_of_rounding_is_doubted():
+    # 20 tokens of width 8: 80 rows for 80 columns beside the gauge, some of them rounding.
+    (block,) = normed_block(20, 1.0)
+    probe = probe_blocks([block])
+    exact = probe_blocks([dataclasses.replace(block, tokens=without_rounding(block.tokens))])
+    for row, other in zip(probe.rows, exact.rows, strict=True):
+        assert "kappa may be that of rounding" in row["warning"]
+        assert row["kappa"] > 1e3 * other["kappa"]
+
+
+def without_rounding(tokens):
+    """Tokens in float64 whose singular values of the size of float32's rounding are zero."""
+    left, values, right = np.linalg.svd(np.float64(tokens), full_matrices=False)
+    return (left * np.where(values < 1e-6 * values[..., :1], 0, values)[:, None]) @ right
 
 
 def test_without_an_out_projection_a_warning_says_that_nothing_was_compared():

@@ -210,7 +210,7 @@ KERNELS, INPUT = Variant(softmax).draw()
         ({"kernels": {"query": np.ones((7, 3), int)}}, r"kernels\['query'\]: int64; must be an ar"),
         ({"kernels": (1.0,)}, r"kernels\[0\]: float; must be an array"),
         ({"kernels": ()}, r"kernels = \(\): must hold at least one array"),
-        ({"wrt": "weights"}, "wrt = 'weights': must be one of 'kernels', 'kernels_and_out', 'tok"),
+        ({"wrt": "weights"}, "wrt = 'weights': must be one of kernels, kernels_and_out, tokens"),
         ({"batch_size": 0}, "batch_size = 0: must be a whole number, at least 1"),
         ({"attention_fn": 3}, r"attention_fn = 3: must be a function of \(kernels, tokens\)"),
         ({"attention_fn": lambda k, t: (t, t)}, "attention_fn: returned tuple; it must return one"),

@@ -12,10 +12,8 @@ import pytest
 from condinit_jax.errors import UserError
 from condinit_jax.spectra import ConditionNumber, Head
 from condinit_jax.spectra._linear_map import LinearMap, linear_map
-from condinit_jax.spectra._matrix_free import (
-    matrix_free_condition_number,
-    matrix_free_spectrum,
-)
+from condinit_jax.spectra._matrix_free import matrix_free_condition_number
+from condinit_jax.spectra._matrix_free_head import matrix_free_spectrum
 from condinit_jax.spectra._width_reduction import reduce_width
 from tests.spectra.softmax_heads import HEADS, dense_jacobian, plain, replace
 

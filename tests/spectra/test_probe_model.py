@@ -252,3 +252,12 @@ def test_a_wrong_option_is_one_error(options, message):
 def test_a_wrong_count_of_examples_is_one_error(examples, message):
     with pytest.raises(UserError, match=message):
         probe_model(Stack(), variables(), TOKENS, kwargs={"train": False}, examples=examples)
+
+
+@pytest.mark.parametrize("quantities", [("jacobian",), ("kernels",), ("bound",)])
+def test_a_misspelt_option_is_an_error_whatever_is_measured(quantities):
+    message = r"^memori: unknown option; did you mean memory\? There are values, method, memory"
+    with pytest.raises(UserError, match=message):
+        probe_blocks(blocks()[:1], quantities=quantities, memori=1)
+    with pytest.raises(UserError, match=r"^qqq: unknown option; there are values"):
+        probe_blocks(blocks()[:1], quantities=quantities, qqq=1)

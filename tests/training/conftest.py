@@ -63,6 +63,9 @@ class FakeTask:
     def summary(self):
         return "fake task"
 
+    def facts(self):
+        return {}
+
     def init(self, key):
         first, second = jax.random.split(key)
         return {

@@ -2,11 +2,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from absl import logging
 
 from condinit_jax.config import MeshConfig
 from condinit_jax.errors import UserError
-from condinit_jax.training.checkpoints import Checkpoints, check_layout, layout, quiet_logs
+from condinit_jax.training.checkpoints import Checkpoints, check_layout, layout
 from condinit_jax.training.sharding import make_mesh, param_shardings
 
 
@@ -107,10 +106,3 @@ def test_a_changed_seed_is_the_same_model(tmp_path):
     tree = {"kernel": jax.ShapeDtypeStruct((8,), "float32")}
     saved, present = _identity(tree, {}), _identity(tree, {})
     check_layout(saved, {**present, "config": {"seed": 1}}, tmp_path, 1)
-
-
-def test_log_lines_come_back_afterwards():
-    before = logging.get_verbosity()
-    with quiet_logs():
-        assert logging.get_verbosity() == logging.ERROR
-    assert logging.get_verbosity() == before

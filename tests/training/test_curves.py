@@ -20,6 +20,14 @@ def test_panels_show_loss_accuracy_and_rate():
     assert rate.lines[0].get_ydata().tolist() == [0.1, 0.2]
 
 
+def test_a_single_point_is_seen():
+    single, several = ROWS[:1], ROWS[:2]
+    for rows, marker in ((single, "o"), (several, "None")):
+        *panels, rate = draw_curves(rows, "a run").axes
+        lines = [axes.lines[0] for axes in (*panels, rate)]
+        assert {line.get_marker() or "None" for line in lines} == {marker}
+
+
 def probe_row(step, layer, kappa, warning=""):
     return {
         "step": step, "kind": "probe", "layer": layer, "kappa": kappa, "size": 9, "warning": warning

@@ -1,13 +1,16 @@
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
 from condinit_jax.config import MeshConfig
+from condinit_jax.methods import NetworkMethod
+from condinit_jax.tasks import OFFSETS
 from condinit_jax.training.sharding import make_mesh, param_shardings
-from condinit_jax.training.state import init_state
+from condinit_jax.training.state import init_state, method_data
 
 
 def _born(task, mesh_config, average=True):
@@ -53,3 +56,29 @@ def test_evaluation_uses_the_average_where_there_is_one(fake_task):
     assert with_average.eval_params is with_average.ema
     assert without.ema is None
     assert without.eval_params is without.params
+
+
+def test_a_method_on_the_network_reads_its_data_and_its_constants_are_a_collection(fake_task):
+    def rewrite(key, params, data):
+        return {**params, "head": {"kernel": params["head"]["kernel"] * 0 + data["value"]}}
+
+    method = NetworkMethod(
+        rewrite,
+        data=lambda: {"value": np.float32(3)},
+        offsets=lambda params: {"dense": {"bias": jnp.full_like(params["dense"]["bias"], 5.0)}},
+    )
+    init = functools.partial(
+        init_state, task=fake_task(), optimizer=optax.adam(0.1), method=method, average=True
+    )
+    state = jax.jit(init)(jax.random.key(3), method_data(method))
+    assert (state.params["head"]["kernel"] == 3).all()
+    assert (state.ema["head"]["kernel"] == 3).all()
+    assert (state.collections[OFFSETS]["dense"]["bias"] == 5).all()
+    assert not state.params["dense"]["bias"].any()
+    assert set(state.collections) == {"counts", OFFSETS}
+    assert jax.tree.structure(state.opt_state[0].mu) == jax.tree.structure(state.params)
+
+
+def test_a_block_method_and_the_default_read_no_data():
+    assert method_data(None) is None
+    assert method_data(lambda key, kernels: kernels) is None

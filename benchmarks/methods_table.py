@@ -7,9 +7,9 @@ class token: N = 17) is drawn at seed 0 with each method. "touches" is found by 
 parameters with those of `default`, "needs" from the factory. Condition numbers of kernels are
 medians over layers and heads (per head) and over layers (stacked); kappa(J) and the logits (root
 mean square, scaled by 1/sqrt(d)) are medians over all heads of layers 0, 6 and 11, on the first
-evaluation image. The last column is the median time to rewrite the parameters of a ViT-B/16 (86
-million), compiled beforehand. The teacher of weight selection is a ViT of twice the width, at its
-own initialization.
+evaluation image. (The model has learned positions, not those that `impulse` is made for.) The last
+column is the median time to rewrite the parameters of a ViT-B/16 (86 million), compiled beforehand.
+The teacher of weight selection is a ViT of twice the width, at its own initialization.
 """
 
 import argparse
@@ -179,7 +179,8 @@ def measure(name: str, repeats: int) -> Row:
     if "teacher" in arguments(name):
         larger = configs.override(recipe, ["model.width=384", "model.num_heads=6"])
         teacher = tasks.build(configs.parse(larger)).init(jax.random.key(1))["params"]
-    method = method_of(name, dict(task.facts()), teacher)
+    side = config.data.image_size // config.model["patch_size"]
+    method = method_of(name, {"rows": side, "columns": side}, teacher)
     plain, state = draw(task, None), draw(task, method)
     images = next(iter(task.eval_batches()))
     example = {key: np.asarray(value)[:1] for key, value in images.items()}

@@ -70,8 +70,9 @@ def impulse(
         noise: deviation of the entries of M that are not ones, cut at 10/3 of it.
         value_out_noise: alpha_2 of `mimetic`.
         value_out_identity: beta_2 of `mimetic`.
-        rows: height of the grid of tokens; None is filled in by a run.
-        columns: width of the grid of tokens; None is filled in by a run.
+        rows: height of the grid of tokens; None is filled in by a run
+            whose model has that embedding and no class token.
+        columns: width of the grid of tokens; None alike.
         kernels: which of query, key, value and out to rewrite. A kernel is drawn the same with and
             without its partner.
 
@@ -118,7 +119,9 @@ def impulse(
         if {"query", "key"} & set(roles):
             if rows is None or columns is None:
                 raise ValueError(
-                    f"rows = {rows}, columns = {columns}: impulse needs both, the grid of tokens"
+                    f"rows = {rows}, columns = {columns}: impulse needs both, the grid of tokens "
+                    "at fixed positions; a run knows them where model.positions is sincos2d and "
+                    "model.pool is gap"
                 )
             shape = query_key_shape("impulse", kernels)
             if shape[0] % 4:

@@ -228,8 +228,14 @@ def _use(
     def probe(key: Array, kernels: AttentionKernels) -> list[Array]:
         try:
             new = method(key, kernels)
-        except (AttributeError, TypeError, ValueError) as error:
-            if kernels.out is None and _speaks_of_none(error):
+        except ValueError as error:
+            lacking = kernels.out is None and "out" in str(error).split()
+            told = (
+                f"{error}; {_lacks_out(path)}" if lacking else f"attention block {path!r}: {error}"
+            )
+            raise UserError(told) from error
+        except (AttributeError, TypeError) as error:
+            if kernels.out is None:
                 raise UserError(f"{error}; {_lacks_out(path)}") from error
             raise
         if not isinstance(new, AttentionKernels):
@@ -257,10 +263,6 @@ def _use(
     used |= {id(v) for v in jaxpr.outvars}
     inputs = zip(structs, jaxpr.invars[1:], strict=True)
     return tuple(role for role, variable in inputs if id(variable) in used), tuple(touched)
-
-
-def _speaks_of_none(error: Exception) -> bool:
-    return not isinstance(error, ValueError) or "out" in str(error).split()
 
 
 def _lacks_out(path: str) -> str:

@@ -89,11 +89,11 @@ class Classification:
         )
 
     def facts(self) -> Mapping[str, Any]:
-        """The grid of the model's tokens, where it cuts images into patches."""
-        patch = self.config.model.get("patch_size", getattr(self.model, "patch_size", None))
-        if patch is None:
+        """The grid of the model's tokens, where they are its patches alone at fixed positions."""
+        model: Any = self.model
+        if (getattr(model, "positions", ""), getattr(model, "pool", "")) != ("sincos2d", "gap"):
             return {}
-        side = self.config.data.image_size // patch
+        side = self.config.data.image_size // model.patch_size
         return {"rows": side, "columns": side}
 
     def init(self, key: jax.Array) -> Variables:

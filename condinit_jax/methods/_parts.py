@@ -22,6 +22,7 @@ from jaxtyping import Array
 from condinit_jax.errors import UserError
 from condinit_jax.initializers import Initializer
 from condinit_jax.kernels import ROLES
+from condinit_jax.leaves import names_of, placed_as
 
 QUERY_KEY = ("query/kernel", "key/kernel")
 VALUE_OUT = ("value/kernel", "out/kernel")
@@ -41,24 +42,6 @@ DEFAULTS = frozenset(
 """Groups that name more than one network has; of any other group every pattern must be found."""
 
 _log = logging.getLogger("condinit_jax.methods")
-
-
-def names_of(path: Any) -> tuple[str, ...]:
-    """The names along a leaf's path; keys of flattened trees ("a/b" or tuples) are taken apart."""
-    # The last attribute of a box (`nn.Partitioned`, `nnx.Param`) is its array, not a name.
-    if len(path) > 1 and isinstance(path[-1], jax.tree_util.GetAttrKey):
-        path = path[:-1] if path[-1].name in ("value", "raw_value") else path
-    names: list[str] = []
-    for part in path:
-        key = getattr(part, "key", getattr(part, "name", getattr(part, "idx", part)))
-        for piece in key if isinstance(key, tuple) else (key,):
-            names += str(piece).split("/")
-    return tuple(names)
-
-
-def by_names(tree: Any) -> dict[tuple[str, ...], Any]:
-    """The leaves of a tree by the names along their paths."""
-    return {names_of(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
 
 
 def checked_patterns(**groups: Iterable[str]) -> None:
@@ -239,12 +222,3 @@ def _draw(key: Array, alike: list[Part], init: Initializer, gain: float, dtype: 
         return (gain * init(its_key, alike[0].flat, wide)).astype(dtype)
 
     return jax.vmap(one)(jnp.asarray(np.array(words, np.uint32)))
-
-
-def placed_as(old: Any, new: Array) -> Array:
-    """The new leaf where the old one was; inside a jit with automatic meshes the jit decides."""
-    if isinstance(old, jax.core.Tracer):
-        sharding = jax.typeof(old).sharding
-        return jax.sharding.reshard(new, sharding) if sharding.mesh.are_all_axes_explicit else new
-    committed = isinstance(old, jax.Array) and old.committed
-    return jax.device_put(new, old.sharding) if committed else new

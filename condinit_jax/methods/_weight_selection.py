@@ -13,8 +13,8 @@ from jaxtyping import Array
 
 from condinit_jax.errors import UserError
 from condinit_jax.kernels import ROLES, Role, flat_shape
+from condinit_jax.leaves import by_names, names_of, placed_as
 from condinit_jax.methods._method import NetworkMethod
-from condinit_jax.methods._parts import by_names, names_of, placed_as
 
 STACKED = ("blocks",)
 HEAD = ("head",)

@@ -16,6 +16,7 @@ import jax
 
 from condinit_jax.errors import UserError
 from condinit_jax.kernels import ROLES, Role, head_shape
+from condinit_jax.leaves import names_of
 from condinit_jax.surgery._layout import Layout
 from condinit_jax.surgery._naming import Naming, named_leaves, nothing_named, read_block
 
@@ -99,7 +100,7 @@ def find(leaves: Sequence[tuple[Any, Any]], names: Naming | None) -> dict[str, t
         raise UserError(
             f"names = {names!r}: must be a condinit_jax.Naming, or None for Flax's names"
         )
-    found = named_leaves([_names(path) for path, _ in leaves], names)
+    found = named_leaves([names_of(path) for path, _ in leaves], names)
     return {path: tuple(leaf.index for leaf in block) for path, block in found.items()}
 
 
@@ -112,7 +113,7 @@ def read(
 ) -> StoredBlock:
     """The heads of a block that `find` found, checked against each other."""
     if names is None:
-        kernels = {_names(leaves[index][0])[-2]: leaves[index][1] for index in indices}
+        kernels = {names_of(leaves[index][0])[-2]: leaves[index][1] for index in indices}
         block = describe(path, cast(dict[Role, Any], kernels), num_heads)
         layouts = tuple(_flax_layout(block, role, kernels[role].ndim) for role in block.shapes)
         return StoredBlock(block, tuple(indices), layouts)
@@ -121,7 +122,7 @@ def read(
             f"num_heads = {num_heads}: belongs to the description; write Naming(..., num_heads="
             f"{num_heads})"
         )
-    (named,) = named_leaves([_names(leaves[index][0]) for index in indices], names).values()
+    (named,) = named_leaves([names_of(leaves[index][0]) for index in indices], names).values()
     shapes = [tuple(leaves[index][1].shape) for index in indices]
     described, kernel_shapes, layer_axes = read_block(path, named, shapes, names)
     if not _fit_each_other(kernel_shapes):
@@ -153,7 +154,7 @@ def kernel_positions(leaves: Sequence[tuple[Any, Any]]) -> dict[str, dict[Role, 
     """For each block's path, where its kernels stand among the leaves."""
     found: dict[str, dict[Role, int]] = defaultdict(dict)
     for index, (path, _) in enumerate(leaves):
-        *parents, role, leaf = ["", "", *_names(path)]
+        *parents, role, leaf = ["", "", *names_of(path)]
         if leaf != "kernel" or role not in ROLES:
             continue
         block = "/".join(parents[2:])
@@ -165,19 +166,6 @@ def kernel_positions(leaves: Sequence[tuple[Any, Any]]) -> dict[str, dict[Role, 
         for path, roles in found.items()
         if all(role in roles for role in _INPUTS)
     }
-
-
-def _names(path: Any) -> list[str]:
-    """The names along a leaf's path; keys of flattened trees ("a/b" or tuples) are taken apart."""
-    # The last attribute of a box (`nn.Partitioned`, `nnx.Param`) is its array, not a name.
-    if len(path) > 1 and isinstance(path[-1], jax.tree_util.GetAttrKey):
-        path = path[:-1] if path[-1].name in ("value", "raw_value") else path
-    names: list[str] = []
-    for part in path:
-        key = getattr(part, "key", getattr(part, "name", getattr(part, "idx", part)))
-        for piece in key if isinstance(key, tuple) else (key,):
-            names += str(piece).split("/")
-    return names
 
 
 def selected(path: str, where: Where | None) -> bool:
@@ -285,8 +273,8 @@ def nothing_found(
         listed = ", ".join(repr(path) for path in found)
         return f"where = {where!r} selects none of the attention blocks: {listed}"
     if names is not None:
-        return nothing_named([_names(path) for path, _ in leaves], names)
-    paths = ", ".join(repr("/".join(_names(path))) for path, _ in leaves)
+        return nothing_named([names_of(path) for path, _ in leaves], names)
+    paths = ", ".join(repr("/".join(names_of(path))) for path, _ in leaves)
     return (
         "no attention block in the parameter tree: none of its nodes has query, key and value "
         f"children with a kernel each; its leaves are {paths or 'none'}"

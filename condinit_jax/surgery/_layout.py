@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
 import einops
 import jax
@@ -11,6 +10,7 @@ from jax.sharding import PartitionSpec
 from jaxtyping import Array
 
 from condinit_jax.kernels import Role
+from condinit_jax.leaves import explicit_sharding
 
 _INPUT = "layers groups width heads dim -> layers width (groups heads) dim"
 _OUTPUT = "layers groups width heads dim -> layers (groups heads) dim width"
@@ -82,14 +82,6 @@ class Layout:
         part = "part" if "part" in names else "()"
         groups = "groups" if "groups" in names else "()"
         return stored, f"({' '.join(self.layer_names)}) {part} {groups} width heads dim"
-
-
-def explicit_sharding(leaf: Any) -> Any:
-    """The sharding in a traced array's type, where an explicit mesh gives it one."""
-    if not isinstance(leaf, jax.core.Tracer):
-        return None
-    sharding = jax.typeof(leaf).sharding
-    return sharding if sharding.mesh.are_all_axes_explicit else None
 
 
 def whole(kernel: Array) -> Array:

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 import jax
 
 from condinit_jax.errors import UserError
-from condinit_jax.methods._parts import by_names, names_of
+from condinit_jax.leaves import by_names, names_of
 
 Params = TypeVar("Params")
 

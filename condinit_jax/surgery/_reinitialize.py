@@ -13,6 +13,7 @@ from jaxtyping import Array
 
 from condinit_jax.errors import UserError
 from condinit_jax.kernels import ROLES, AttentionKernels, Role
+from condinit_jax.leaves import placed_as
 from condinit_jax.methods import Method, NetworkMethod
 from condinit_jax.surgery._blocks import (
     StoredBlock,
@@ -23,7 +24,7 @@ from condinit_jax.surgery._blocks import (
     refuse_what_is_no_parameter,
     selected,
 )
-from condinit_jax.surgery._layout import Layout, explicit_sharding
+from condinit_jax.surgery._layout import Layout
 from condinit_jax.surgery._naming import Naming
 
 Params = TypeVar("Params")
@@ -165,7 +166,7 @@ def _rewrite_group(values: list[Any], group: list[StoredBlock], key: Array, meth
             old = values[index]
             fresh = {role: new[role] for role in layout.roles if role in new}
             rest = old if len(fresh) < len(layout.roles) else None
-            values[index] = _placed_as(old, _packed(fresh, rest, layout=layout))
+            values[index] = placed_as(old, _packed(fresh, rest, layout=layout))
         start = stop
 
 
@@ -275,15 +276,6 @@ def _lacks_out(path: str) -> str:
 def _kernels(by_role: dict[Role, Any]) -> AttentionKernels:
     ordered = {role: by_role[role] for role in ROLES if role in by_role}
     return AttentionKernels(**cast(dict[str, Any], ordered))
-
-
-def _placed_as(old: Any, new: Array) -> Array:
-    """The new kernel where the old one was; inside a jit with automatic meshes the jit decides."""
-    if sharding := explicit_sharding(old):
-        return jax.sharding.reshard(new, sharding)
-    if isinstance(old, jax.Array) and not isinstance(old, jax.core.Tracer) and old.committed:
-        return jax.device_put(new, old.sharding)
-    return new
 
 
 def _alike(blocks: list[StoredBlock], values: list[Any]) -> list[list[StoredBlock]]:

@@ -66,7 +66,8 @@ def cells(teacher: pathlib.Path) -> list[Cell]:
     for method in (BASELINE, "deepnorm"):
         more(f"{method}; DeepNorm's residuals", f"init.method={method}", "model.residual=deepnorm")
     for method in (BASELINE, "t_fixup"):
-        more(f"{method}; no norms", f"init.method={method}", "model.norm=none")
+        flags = (f"init.method={method}", "model.norm=none", "schedule.warmup_steps=0")
+        more(f"{method}; no norms, no warm-up", *flags)
     for method in (BASELINE, "conditioned", "skipless"):
         more(f"{method}; no skips", f"init.method={method}", "model.residual=skipless")
     for switch in ("gray_svd", "gray_dct", "embedded"):

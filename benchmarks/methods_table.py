@@ -5,10 +5,11 @@
 A ViT-Ti (12 layers, 3 heads of width 64, D = 192) for the bundled images (patches of 7 pixels, a
 class token: N = 17) is drawn at seed 0 with each method. "touches" is found by comparing its
 parameters with those of `default`, "needs" from the factory. Condition numbers of kernels are
-medians over layers and heads (per head) and over layers (stacked); kappa(J) and the logits (root
-mean square, scaled by 1/sqrt(d)) are medians over all heads of layers 0, 6 and 11, on the first
-evaluation image. (The model has learned positions, not those that `impulse` is made for.) The last
-column is the median time to rewrite the parameters of a ViT-B/16 (86 million), compiled beforehand.
+medians over layers, those per head of each layer's median over its heads; kappa(J) and the logits
+(root mean square, scaled by 1/sqrt(d)) are medians over all heads of layers 0, 6 and 11, on the
+first evaluation image. (The model has learned positions, not those that `impulse` is made for.)
+The last column is the median time to rewrite the parameters of a ViT-B/16 (86 million), compiled
+beforehand.
 The teacher of weight selection is a ViT of twice the width, at its own initialization.
 """
 
@@ -58,7 +59,7 @@ class Row:
         needs: What it must be given or told.
         per_head: kappa of the query, key and value kernels per head.
         stacked: The same of the stacked kernels.
-        rank: Rank of the stacked value kernel.
+        rank: Rank of the stacked value kernel, and its size; of all layers.
         kappas: kappa(J) of each head probed.
         logits: Root mean square of each probed head's logits.
         seconds: To rewrite a ViT-B/16; None for default.
@@ -69,7 +70,7 @@ class Row:
     needs: str
     per_head: tuple[float, ...]
     stacked: tuple[float, ...]
-    rank: int
+    rank: str
     kappas: tuple[float, ...]
     logits: tuple[float, ...]
     seconds: float | None
@@ -187,13 +188,14 @@ def measure(name: str, repeats: int) -> Row:
     recording = jax.jit(task.attention_inputs)(state.params, state.collections, example)
     blocks = spectra.assemble(recording)
 
-    per_head, stacked, rank = [], [], 0
+    per_head, stacked, ranks = [], [], set()
     for block in blocks:
         found = spectra.kernel_spectra(block.kernels, rtol=1e-6)
         kinds = (found.query, found.key, found.value)
         per_head.append([statistics.median(r.kappa for r in kind.per_head) for kind in kinds])
         stacked.append([kind.stacked.kappa for kind in kinds])
-        rank = found.value.stacked.rank or 0
+        value = found.value.stacked
+        ranks.add(f"{value.rank} of {value.size}")
     probe = spectra.probe_blocks(blocks, layers=LAYERS)
     norms = []
     for layer in LAYERS:
@@ -208,7 +210,7 @@ def measure(name: str, repeats: int) -> Row:
         needs=needs(name, method),
         per_head=tuple(float(x) for x in np.median(per_head, axis=0)),
         stacked=tuple(float(x) for x in np.median(stacked, axis=0)),
-        rank=rank,
+        rank=", ".join(sorted(ranks)),
         kappas=tuple(row["kappa"] for row in probe.rows),
         logits=tuple(norms),
         seconds=None if known else seconds_on_vit_b(name, shapes["params"], repeats),
@@ -245,7 +247,7 @@ def table(rows: list[Row]) -> str:
             row.needs,
             figure(row.per_head),
             figure(row.stacked),
-            f"{row.rank} of 192",
+            row.rank,
             f"{statistics.median(row.kappas):.1e} ({least:.0e}, {most:.0e})",
             f"{statistics.median(row.logits):.2g}",
             "" if row.seconds is None else f"{row.seconds:.2g}",

@@ -20,11 +20,16 @@ def sincos2d(
     Returns:
         float64 embeddings (rows * columns, width).
 
+    Raises:
+        ValueError: if the width is no multiple of 4.
+
     Example:
         >>> print(sincos2d(1, 2, 4).round(2))
         [[0.   1.   0.   1.  ]
          [0.84 0.54 0.   1.  ]]
     """
+    if width % 4 or width < 4:
+        raise ValueError(f"width = {width}: sine-cosine positions need a multiple of 4")
     count = width // 4
     frequencies = temperature ** -(np.arange(count) / max(count - 1, 1))
     y, x = np.mgrid[:rows, :columns].reshape(2, -1, 1) * frequencies

@@ -18,6 +18,7 @@ _MODEL_LIMITS = {
     "drop_path": Limits(minimum=0, below=1),
     "layer_scale": Limits(minimum=0),
     "norm_eps": Limits(above=0),
+    "token_exponent": Limits(above=0, maximum=1),
 }
 
 

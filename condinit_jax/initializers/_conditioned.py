@@ -7,12 +7,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from condinit_jax.errors import UserError
 from condinit_jax.initializers._draw import Initializer
 from condinit_jax.initializers._flax_role import enclosing_role
 from condinit_jax.initializers._rectangular_identity import Layout, rectangular_identity
 from condinit_jax.initializers._semi_orthogonal import semi_orthogonal
-from condinit_jax.kernels import ROLES, AttentionKernels, Role
+from condinit_jax.kernels import ROLES, Role
 
 
 def conditioned(
@@ -67,11 +66,6 @@ def conditioned(
     def init(
         key: Array, shape: Sequence[int], dtype: Any = jnp.float32, out_sharding: Any = None
     ) -> Array:
-        if isinstance(shape, AttentionKernels):
-            raise UserError(
-                "method: condinit_jax.conditioned() initialises one kernel; write "
-                "condinit_jax.methods.conditioned()"
-            )
         known_role, heads = _role_and_heads(role, num_heads)
         if known_role == "out":
             draw = out or jax.nn.initializers.lecun_normal()

@@ -5,6 +5,7 @@ depends on the layout. They draw in float32 or wider, whatever the kernel's dtyp
 """
 
 import math
+import numbers
 from typing import Any
 
 import jax
@@ -212,5 +213,5 @@ def _scaled(fan: str, distribution: str, gain: float) -> Initializer:
 
 def _require_positive(**values: float) -> None:
     for name, value in values.items():
-        if not value > 0:
-            raise ValueError(f"{name} = {value}: must be positive")
+        if not (isinstance(value, numbers.Real) and 0 < value < math.inf):
+            raise ValueError(f"{name} = {value!r}: must be positive and finite")

@@ -1,5 +1,6 @@
 """The rectangular identity: the value kernel of conditioned initialization."""
 
+import math
 from typing import Any, Literal, get_args
 
 import jax.numpy as jnp
@@ -34,7 +35,7 @@ def rectangular_identity(
         `joint` and H*d > D, where the last heads would have no coordinates left to read.
 
     Raises:
-        ValueError: if `layout` is neither of the two.
+        ValueError: if `layout` is neither of the two, or `scale` not finite.
 
     Example:
         >>> import jax
@@ -50,6 +51,9 @@ def rectangular_identity(
     """
     if layout not in get_args(Layout):
         raise ValueError(f"layout = {layout!r}: must be one of {', '.join(get_args(Layout))}")
+
+    if not math.isfinite(scale):
+        raise ValueError(f"scale = {scale}: must be a finite number")
 
     def draw(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
         del key

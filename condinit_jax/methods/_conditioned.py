@@ -38,8 +38,6 @@ def conditioned(value: Layout = "per_head", kernels: Collection[str] = INPUTS) -
     References:
         Saratchandran and Lucey, Conditioned Initialization for Attention, ICLR 2026, section 3.
     """
-    if not isinstance(value, str):
-        raise ValueError("conditioned is a factory: write conditioned(), with parentheses")
     roles = checked_roles(kernels)
     if "out" in roles:
         raise ValueError("kernels = 'out': conditioned initialization leaves the out kernel alone")

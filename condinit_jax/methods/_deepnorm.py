@@ -41,7 +41,7 @@ def deepnorm(
         A method on the whole network. It raises UserError if nothing is found under a group.
 
     Raises:
-        ValueError: if a group is no tuple of texts.
+        ValueError: if a group is no tuple of texts, or `query_key` is empty.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -65,7 +65,7 @@ def deepnorm(
         another draw than the paper's Xavier normal one.
     """
     init = initializers.xavier_normal()
-    checked_patterns(query_key=query_key, value_out=value_out, mlp=mlp)
+    checked_patterns(counts="query_key", query_key=query_key, value_out=value_out, mlp=mlp)
 
     def rewrite(key: Array, params: Any, data: Any) -> Any:
         del data

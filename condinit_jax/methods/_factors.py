@@ -131,8 +131,8 @@ def value_out_shape(method: str, kernels: AttentionKernels) -> tuple[int, int]:
     value, out = kernels.value.shape, kernels.out
     if out is None:
         raise ValueError(
-            f"{method}: the block has no out kernel to which its value kernel is tied; leave both "
-            "out with kernels=('query', 'key')"
+            f"{method}: the block has no out kernel to which its value kernel is tied; leave value "
+            "and out alone with kernels=('query', 'key')"
         )
     if value[0] != out.shape[2]:
         raise ValueError(
@@ -162,7 +162,8 @@ def _not_empty(method: str, shape: tuple[int, ...]) -> None:
 def require_finite(**values: float) -> None:
     """Raises where an argument is no finite number."""
     for name, value in values.items():
-        if not isinstance(value, numbers.Real) or not math.isfinite(value):
+        number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        if not (number and math.isfinite(value)):
             raise ValueError(f"{name} = {value!r}: must be a finite number")
 
 

@@ -43,7 +43,8 @@ def gpt2(
         A method on the whole network. It raises UserError if nothing is found under a group.
 
     Raises:
-        ValueError: if `stddev` is not positive, or a group is no tuple of texts.
+        ValueError: if `stddev` is not positive, a group is no tuple of texts, or `attention` is
+            empty.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -66,7 +67,7 @@ def gpt2(
         own training code, which is not public.
     """
     init = initializers.normal(stddev)
-    checked_patterns(attention=attention, residual=residual, mlp=mlp)
+    checked_patterns(counts="attention", attention=attention, residual=residual, mlp=mlp)
 
     def rewrite(key: Array, params: Any, data: Any) -> Any:
         del data

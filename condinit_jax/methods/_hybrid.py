@@ -8,7 +8,7 @@ from typing import Any
 from jaxtyping import Array
 
 from condinit_jax.kernels import ROLES, AttentionKernels, Role
-from condinit_jax.methods._method import Method, NetworkMethod
+from condinit_jax.methods._method import Method, NetworkMethod, checked_method
 
 _UNTOUCHED = "default"
 
@@ -94,7 +94,7 @@ def _method(choice: str | Method, roles: list[Role], grid: dict[str, int | None]
     if not isinstance(choice, str):
         if not callable(choice):
             raise ValueError(f"{field} = {choice!r}: must be a name or a method")
-        return choice
+        return typing.cast(Method, checked_method(field, choice))
     names = block_methods()
     names.pop("hybrid", None)
     if choice not in names:

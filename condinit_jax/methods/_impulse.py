@@ -65,7 +65,7 @@ def impulse(
     shifted one exists, at 4 x 4 (D = 64, d = 16), 8 x 8 and 14 x 14 (D = 192, d = 64).
 
     Args:
-        filter_size: f, odd.
+        filter_size: f, odd; f // 2 is less than both sides of the grid.
         gain: Frobenius norm of each query and key head.
         noise: deviation of the entries of M that are not ones, cut at 10/3 of it.
         value_out_noise: alpha_2 of `mimetic`.
@@ -78,7 +78,8 @@ def impulse(
 
     Returns:
         A method for the blocks that `mimetic` takes, of a width that is a multiple of 4; for
-        others, and where rows or columns are not known, it raises ValueError.
+        others, and where rows or columns are not known or the filter reaches over the whole grid,
+        it raises ValueError.
 
     Raises:
         ValueError: if `filter_size` is not odd, a number is out of its range, or `kernels` holds
@@ -122,6 +123,11 @@ def impulse(
                     f"rows = {rows}, columns = {columns}: impulse needs both, the grid of tokens "
                     "at fixed positions; a run knows them where model.positions is sincos2d and "
                     "model.pool is gap"
+                )
+            if filter_size // 2 >= min(rows, columns):
+                raise ValueError(
+                    f"filter_size = {filter_size}: some shifts leave a grid of {rows} x {columns} "
+                    f"tokens altogether; must be at most {2 * min(rows, columns) - 1}"
                 )
             shape = query_key_shape("impulse", kernels)
             if shape[0] % 4:

@@ -1,12 +1,14 @@
 """What a method is: a pure function of one attention block's kernels, or of a whole network."""
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Collection
 from typing import Any, Protocol, get_args
 
 import jax
 from jaxtyping import Array
 
+from condinit_jax.errors import UserError
 from condinit_jax.initializers import Initializer
 from condinit_jax.kernels import ROLES, AttentionKernels, Role, flat_shape
 
@@ -37,6 +39,38 @@ class NetworkMethod:
     rewrite: Callable[[Array, Any, Any], Any]
     data: Callable[[], Any] = lambda: None
     offsets: Callable[[Any], Any] | None = None
+
+
+def checked_method(field: str, method: Any) -> Any:
+    """The method itself, unless it is one of the things that are taken for one.
+
+    Args:
+        field: what the user calls it.
+        method: of any type.
+
+    Raises:
+        UserError: if it is a factory without its parentheses, an initializer, or not callable.
+    """
+    if isinstance(method, NetworkMethod):
+        return method
+    if not callable(method):
+        raise UserError(
+            f"{field}: a {type(method).__name__} is no method; write one such as "
+            "condinit_jax.methods.conditioned()"
+        )
+    try:
+        signature = inspect.signature(method)
+    except (TypeError, ValueError):  # some callables that are not written in Python have none
+        return method
+    if signature.return_annotation in (Method, NetworkMethod):
+        name = getattr(method, "__name__", "it")
+        raise UserError(f"{field}: {name} is a factory: write {name}(), with parentheses")
+    if "shape" in signature.parameters:
+        raise UserError(
+            f"{field}: an initializer draws one kernel; write condinit_jax.methods.conditioned(), "
+            "another of condinit_jax.methods, or condinit_jax.methods.lifted(initializer)"
+        )
+    return method
 
 
 def checked_roles(kernels: Collection[str]) -> tuple[Role, ...]:

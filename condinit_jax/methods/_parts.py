@@ -44,11 +44,15 @@ DEFAULTS = frozenset(
 _log = logging.getLogger("condinit_jax.methods")
 
 
-def checked_patterns(**groups: Iterable[str]) -> None:
+def checked_patterns(*, counts: str, **groups: Iterable[str]) -> None:
     """Refuses what cannot be the end of a path.
 
+    Args:
+        counts: the group by which attention blocks are counted.
+        **groups: by their fields, the ends of paths.
+
     Raises:
-        ValueError: if a group is no collection of texts, or a text is empty.
+        ValueError: if a group is no collection of texts, a text is empty, or `counts` is.
     """
     for field, patterns in groups.items():
         texts = patterns if isinstance(patterns, tuple | list | set | frozenset) else (None,)
@@ -57,6 +61,8 @@ def checked_patterns(**groups: Iterable[str]) -> None:
                 f"{field} = {patterns!r}: must be a tuple of the ends of paths, such as "
                 "('mlp/fc1/kernel',)"
             )
+    if not groups[counts]:
+        raise ValueError(f"{counts} = (): must name some kernels, which count the attention blocks")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,8 +185,15 @@ def redraw(
 
     Returns:
         A tree of the same structure; every other leaf is the same object.
+
+    Raises:
+        UserError: if a kernel that is to be drawn holds no floating numbers.
     """
     leaves, structure = jax.tree.flatten(params)
+    for part, _, _ in drawn.values():
+        dtype = leaves[part.position].dtype
+        if not jnp.issubdtype(dtype, jnp.floating):
+            raise UserError(f"{part.path}: dtype {dtype.name}: {method} needs a floating dtype")
     for alike in _alike(leaves, drawn):
         part, init, gain = alike[0]
         dtype = leaves[part.position].dtype

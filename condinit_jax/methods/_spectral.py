@@ -1,6 +1,5 @@
 """Spectral conditioning: a fixed identity beside every trained kernel."""
 
-import math
 from collections.abc import Collection
 from typing import Any
 
@@ -12,6 +11,7 @@ from condinit_jax.errors import UserError
 from condinit_jax.initializers import rectangular_identity
 from condinit_jax.initializers._rectangular_identity import Layout
 from condinit_jax.kernels import flat_shape
+from condinit_jax.methods._factors import require_finite
 from condinit_jax.methods._method import INPUTS, NetworkMethod, checked_roles
 from condinit_jax.methods._parts import find
 
@@ -61,8 +61,7 @@ def spectral(
         Saratchandran and Lucey, Spectral Conditioning of Attention Improves Transformer
         Performance, NeurIPS 2025, arXiv 2603.07162; lambda = 10 there. No code was released.
     """
-    if isinstance(scale, bool) or not isinstance(scale, int | float) or not math.isfinite(scale):
-        raise ValueError(f"scale = {scale!r}: must be a finite number")
+    require_finite(scale=scale)
     roles = checked_roles(kernels)
     if "out" in roles:
         raise ValueError("kernels = 'out': spectral conditioning leaves the out kernel alone")

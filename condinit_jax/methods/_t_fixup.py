@@ -53,7 +53,7 @@ def t_fixup(
         has to be there.
 
     Raises:
-        ValueError: if a group is no tuple of texts.
+        ValueError: if a group is no tuple of texts, or `query_key` is empty.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -78,7 +78,12 @@ def t_fixup(
     """
     xavier = initializers.xavier_uniform()
     checked_patterns(
-        query_key=query_key, value_out=value_out, mlp=mlp, embeddings=embeddings, patches=patches
+        counts="query_key",
+        query_key=query_key,
+        value_out=value_out,
+        mlp=mlp,
+        embeddings=embeddings,
+        patches=patches,
     )
 
     def rewrite(key: Array, params: Any, data: Any) -> Any:

@@ -79,6 +79,7 @@ def weight_selection(
         raise ValueError(f"step = {step}: is for the directory of a run; leave it out")
     if step is not None and step < 0:
         raise ValueError(f"step = {step}: must be at least 0")
+    kept_modules, stacks = _as_names(exclude), _as_names(stacked)
 
     def data() -> dict[str, Any]:
         if not from_run:
@@ -93,20 +94,25 @@ def weight_selection(
 
         def select(path: Any, leaf: Any) -> Any:
             names = names_of(path)
-            if not set(exclude).isdisjoint(names):
+            if not kept_modules.isdisjoint(names):
                 return leaf
             if "/".join(names) not in data:
                 raise UserError(
                     f"config.init.teacher: has no parameter {'/'.join(names)}, as the student has; "
                     f"its parameters are {', '.join(data)}"
                 )
-            layers = 0 if set(stacked).isdisjoint(names) else 1
+            layers = 0 if stacks.isdisjoint(names) else 1
             found = _selected(jnp.asarray(data["/".join(names)]), tuple(leaf.shape), names, layers)
             return placed_as(leaf, found.astype(leaf.dtype))
 
         return jax.tree_util.tree_map_with_path(select, params)
 
     return NetworkMethod(rewrite, data=data)
+
+
+def _as_names(names: Collection[str]) -> frozenset[str]:
+    """The names; a single text is one name and no collection of letters."""
+    return frozenset((names,) if isinstance(names, str) else names)
 
 
 def _of_run(workdir: Path, step: int | None) -> dict[str, np.ndarray]:

@@ -26,6 +26,9 @@ def sincos2d(
     Returns:
         float32 embeddings (rows * columns, width).
 
+    Raises:
+        ValueError: if the width is no multiple of 4.
+
     Example:
         >>> import numpy as np
         >>> print(np.asarray(sincos2d(1, 2, 4)).round(2))

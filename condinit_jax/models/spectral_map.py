@@ -70,7 +70,8 @@ def spectral_map(
     include that of max S; where several singular values are the largest, the mean of theirs. Both
     are finite for every X, also for X = 0, where Y = 0. Singular values that differ by less than a
     cube root of the dtype's epsilon, relatively, count as equal: there the slope is more exact than
-    the quotient of differences.
+    the quotient of differences. Second derivatives, which GradInit and NIO take, go through JAX's
+    rule for the SVD: they need singular values that differ.
 
     Args:
         matrices: X (..., rows, columns), float32 or float64.

@@ -12,7 +12,8 @@ from condinit_jax.tasks import Batch, Task
 
 GAMMA = {"sgd": 1.0, "adam": 1000.0}
 ETA = {"sgd": 0.1, "adam": 5e-4}
-"""Defaults by rule: the official scripts for images (sgd) and for translation (adam)."""
+"""Defaults by rule: of the official script for images (sgd), and of the fields in the code for
+translation (adam), whose script takes eta 1e-3 and does not clip."""
 
 
 def gradinit(
@@ -54,11 +55,12 @@ def gradinit(
         normalize: Whether the step of sgd is along g / ||g||, as in the official scripts, or g.
         second_order: Whether the change of the step itself with the scales counts; the official
             code leaves it out. Without effect on adam, whose sign does not change.
-        min_scale: Smallest scale of a tensor; that of a bias is 0.
+        min_scale: Smallest scale of a tensor, at most 1; that of a bias is 0.
         clip: Largest size of each entry of the scales' gradient; 0 does not clip.
 
     Returns:
-        The refinement; each step reads two training batches.
+        The refinement; each step reads two training batches and takes each whole, whatever
+        `optimizer.accumulate`.
 
     Raises:
         ValueError: If an argument is out of its range.
@@ -81,7 +83,7 @@ def gradinit(
     check("steps", steps, least=1)
     for name, value in {"lr": lr, "gamma": largest, "eta": size}.items():
         check(name, value, above=0)
-    check("min_scale", min_scale)
+    check("min_scale", min_scale, most=1)
     check("clip", clip)
     norm_of, direction = _sgd(normalize) if rule == "sgd" else (_l1, _signs)
 

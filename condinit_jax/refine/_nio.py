@@ -38,11 +38,12 @@ def nio(
         lr: Learning rate of the scales.
         gamma: Mean gradient norm above which a step lowers the norm.
         splits: Parts of a batch; must divide the batch size.
-        min_scale: Smallest scale of a tensor; that of a bias is 0.
+        min_scale: Smallest scale of a tensor, at most 1; that of a bias is 0.
         clip: Largest size of each entry of the scales' gradient; 0 does not clip.
 
     Returns:
-        The refinement; each step reads one training batch. Its figures hold `cosine` as well.
+        The refinement; each step reads one training batch and takes its parts at once, whatever
+        `optimizer.accumulate`. Its figures hold `cosine` as well.
 
     Raises:
         ValueError: If an argument is out of its range.
@@ -60,7 +61,7 @@ def nio(
     check("lr", lr, above=0)
     check("gamma", gamma, above=0)
     check("splits", splits, least=2)
-    check("min_scale", min_scale)
+    check("min_scale", min_scale, most=1)
     check("clip", clip)
 
     def step(

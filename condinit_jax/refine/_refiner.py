@@ -151,7 +151,14 @@ def move(
     return Scales(values, counts, first, second)
 
 
-def check(name: str, value: float, *, above: float | None = None, least: float = 0) -> None:
+def check(
+    name: str,
+    value: float,
+    *,
+    above: float | None = None,
+    least: float = 0,
+    most: float | None = None,
+) -> None:
     """Refuses a number outside its bounds.
 
     Args:
@@ -159,6 +166,7 @@ def check(name: str, value: float, *, above: float | None = None, least: float =
         value: What was given.
         above: It has to be larger than this, where given.
         least: Else it has to be at least this.
+        most: It has to be at most this, where given.
 
     Raises:
         ValueError: "NAME = VALUE: must be ...".
@@ -172,3 +180,5 @@ def check(name: str, value: float, *, above: float | None = None, least: float =
         raise ValueError(f"{name} = {value!r}: must be above {above}")
     if above is None and not value >= least:
         raise ValueError(f"{name} = {value!r}: must be at least {least}")
+    if most is not None and not value <= most:
+        raise ValueError(f"{name} = {value!r}: must be at most {most}")

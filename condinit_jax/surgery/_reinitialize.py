@@ -15,6 +15,7 @@ from condinit_jax.errors import UserError
 from condinit_jax.kernels import ROLES, AttentionKernels, Role
 from condinit_jax.leaves import placed_as
 from condinit_jax.methods import Method, NetworkMethod
+from condinit_jax.methods._method import checked_method
 from condinit_jax.surgery._blocks import (
     StoredBlock,
     Where,
@@ -74,8 +75,9 @@ def reinitialize(
     Raises:
         UserError: if no block is found or `where` selects none (the message lists the paths that
             were looked at), if a block's kernels do not fit each other or `names`, if a block
-            stands in an optimizer's state, or if the method changes a shape or dtype, or needs an
-            out kernel that the block does not have.
+            stands in an optimizer's state, if `key` is no key or `method` no method (a factory
+            without its parentheses, an initializer), or if the method changes a shape or dtype, or
+            needs an out kernel that the block does not have.
 
     Example:
         >>> import flax.linen as nn, condinit_jax
@@ -97,6 +99,9 @@ def reinitialize(
         >>> state = nnx.state(model, nnx.Param)
         >>> nnx.update(model, reinitialize(state, jax.random.key(1), method))
     """
+    checked_method("method", method)
+    if not hasattr(key, "dtype"):
+        raise UserError(f"key: a {type(key).__name__} is no key; write jax.random.key(0)")
     if isinstance(method, NetworkMethod):
         return _rewrite_network(params, key, method, where, num_heads, names)
     leaves, structure = jax.tree_util.tree_flatten_with_path(params)

@@ -100,7 +100,11 @@ class Classification:
         """Draws the model's variables."""
         size = self.config.data.image_size
         images = jnp.zeros((1, size, size, self.train_source.channels))
-        return dict(self.model.init(key, images))
+        try:
+            return dict(self.model.init(key, images))
+        except UserError as error:
+            # The model knows its fields, not where they stand.
+            raise UserError(f"config.model.{error}") from error
 
     def loss(
         self, params: chex.ArrayTree, collections: chex.ArrayTree, batch: Batch, key: jax.Array

@@ -86,7 +86,7 @@ def refine_state(
         The new state.
 
     Raises:
-        UserError: If a loss or a gradient is NaN or infinite.
+        UserError: If a loss, a gradient or a scale is NaN or infinite.
         KeyboardInterrupt: Passed on; the run has not begun.
     """
     began = time.perf_counter()
@@ -114,7 +114,11 @@ def refine_state(
         )
         raise
     matter = jax.jit(effective, out_shardings=whole)(state.params, scales.values)
-    found = by_path(jax.device_get(scales), jax.device_get(matter))
+    on_host, matter = jax.device_get((scales, matter))
+    for path, values in jax.tree_util.tree_leaves_with_path(on_host.values):
+        # The figures of the last step are those before its move.
+        rows.check(refiner.steps, f"scale of {'/'.join(path_names(path))}", float(np.sum(values)))
+    found = by_path(on_host, matter)
     state = _restarted(state, scales.values, optimizer, shardings)
     seconds = time.perf_counter() - began
     progress.say(summary(refiner.name, rows.all, found, seconds))
@@ -172,8 +176,7 @@ class _Rows:
         now = time.perf_counter()
         self._begin = now if step == 1 else self._begin
         for name, value in figures.items():
-            if not math.isfinite(value):
-                self._fail(step, name, value)
+            self.check(step, name.replace("_", " "), value)
         row = {**figures, "constraint": bool(figures["constraint"])}
         self.all.append(row)
         # All of a refinement is before the run's first step.
@@ -184,9 +187,12 @@ class _Rows:
             left = (now - self._begin) / (step - 1) * (steps - step) if step > 1 else math.inf
             self._progress.row({"step": step, "kind": "refine", **row}, left)
 
-    def _fail(self, step: int, name: str, value: float) -> None:
+    def check(self, step: int, name: str, value: float) -> None:
+        """Ends the run at a number that is none."""
+        if math.isfinite(value):
+            return
         kind = "NaN" if math.isnan(value) else "infinite"
-        what = f"{self._refiner.name}: {name.replace('_', ' ')} is {kind} at its step {step}"
+        what = f"{self._refiner.name}: {name} is {kind} at its step {step}"
         fields = " or ".join(
             f"config.init.refine.{field}" for field in self._refiner.remedy.split(" or ")
         )
@@ -212,7 +218,7 @@ def _restarted(
             ema=None if state.ema is None else params,
         )
 
-    restart_fn: Callable[..., State] = jax.jit(restart, out_shardings=shardings)
+    restart_fn: Callable[..., State] = jax.jit(restart, donate_argnums=0, out_shardings=shardings)
     return restart_fn(state, scales)
 
 

@@ -21,29 +21,30 @@ def setup_text(config: Config, shapes: State, mesh: Mesh, rewritten: bool) -> st
         The line.
     """
     count = sum(leaf.size for leaf in jax.tree.leaves(shapes.params))
-    init = init_text(config)
-    if rewritten:
-        init += f" of {sum(b.layers for b in attention_blocks(shapes.params))} attention blocks"
+    layers = sum(b.layers for b in attention_blocks(shapes.params)) if rewritten else 0
+    init = init_text(config, f" of {layers} attention blocks" if rewritten else "")
     axes = " x ".join(f"{name} {size}" for name, size in mesh.shape.items())
     device = mesh.devices.flat[0].device_kind
     return f"{count:,} parameters; {init}; {config.compute_dtype} on {mesh.size} {device} ({axes})"
 
 
-def init_text(config: Config) -> str:
+def init_text(config: Config, of: str = "") -> str:
     """The initialization, and the refinement where there is one.
 
     Args:
         config: The run's fields.
+        of: What the initialization rewrites, to stand behind its name.
 
     Returns:
         Their names.
 
     Example:
         >>> init_text(Config(init={"method": "default", "refine": {"name": "nio"}}))
-        'init default refined by nio'
+        'init default, refined by nio'
     """
     name = config.init.get("refine", {}).get("name", "none")
-    return f"init {config.init['method']}" + (f" refined by {name}" if name != "none" else "")
+    text = f"init {config.init['method']}{of}"
+    return text + (f", refined by {name}" if name != "none" else "")
 
 
 def advice(saved: int | None) -> str:

@@ -87,6 +87,10 @@ REFUSED = [
     ({"model.scan_unroll": 0}, "config.model.scan_unroll = 0: must be at least 1"),
     ({"model.drop_path": 1.0}, "config.model.drop_path = 1.0: must be at least 0 and below 1"),
     ({"model.norm_eps": 0.0}, "config.model.norm_eps = 0.0: must be above 0"),
+    (
+        {"model.token_exponent": 1.5},
+        "config.model.token_exponent = 1.5: must be above 0 and at most 1",
+    ),
     ({"model.layer_scale": -0.1}, "config.model.layer_scale = -0.1: must be at least 0"),
     ({"model.mlp_ratio": 0.0}, "config.model.mlp_ratio = 0.0: must be above 0"),
     (

@@ -39,6 +39,11 @@ def test_a_joint_layout_wider_than_its_input_is_refused():
         rectangular_identity(2, layout="joint")(jax.random.key(0), (12, 16))
 
 
+def test_a_scale_that_is_no_number_is_refused_at_once():
+    with pytest.raises(ValueError, match="scale = nan: must be a finite number"):
+        rectangular_identity(scale=float("nan"))
+
+
 def test_an_unknown_layout_is_refused_at_once():
     with pytest.raises(ValueError, match="'stacked': must be one of per_head, joint"):
         rectangular_identity(layout="stacked")

@@ -1,10 +1,12 @@
 """Methods by name, as a run's config has them."""
 
+import numpy as np
 import pytest
 
 from condinit_jax import config as configs
 from condinit_jax import methods
 from condinit_jax.errors import UserError
+from tests.methods.block_methods import KEY, block
 
 
 def test_default_names_no_method():
@@ -23,7 +25,8 @@ def test_default_names_no_method():
         ({"method": "conditioned", "kernels": ("out",)}, "leaves the out kernel alone"),
         ({"method": "semi_orthogonal", "kernels": "out"}, "query, key and value only"),
         ({"method": "normal", "stddev": -1.0}, "must be positive"),
-        ({"method": "normal", "stddev": "big"}, "config.init"),
+        ({"method": "normal", "stddev": "big"}, "stddev = 'big': must be positive"),
+        ({"method": "normal", "stddev": float("inf")}, "stddev = inf: must be positive and finite"),
         ({"method": "normal", "kernels": ("q",)}, "must be some of query, key, value, out"),
         ({"method": "mimetic", "query_key_noise": -1.0}, "query_key_noise = -1.0: must not be"),
         ({"method": "mimetic", "value_out_identity": "x"}, "= 'x': must be a finite number"),
@@ -75,5 +78,8 @@ def test_arguments_are_fields_of_the_config(assignments, expected):
 
 
 def test_facts_of_the_model_fill_in_what_is_none():
-    given = methods.build({"method": "impulse", "rows": 5}, {"rows": 4, "columns": 3, "depth": 2})
-    assert callable(given)
+    facts = {"rows": 4, "columns": 3, "depth": 2}
+    built = methods.build({"method": "impulse", "rows": 5, "columns": None}, facts)
+    new, expected = (method(KEY, block()) for method in (built, methods.impulse(rows=5, columns=3)))
+    np.testing.assert_array_equal(new.query, expected.query)
+    assert (new.query != methods.impulse(rows=4, columns=3)(KEY, block()).query).any()

@@ -48,6 +48,10 @@ def test_methods_themselves_are_welcome_in_python():
 
 
 def test_what_is_no_method_is_refused():
+    with pytest.raises(ValueError, match="value: mimetic is a factory: write mimetic"):
+        methods.hybrid(value=methods.mimetic)
+    with pytest.raises(ValueError, match="query_key: an initializer draws one kernel"):
+        methods.hybrid(query_key=jax.nn.initializers.he_normal())
     with pytest.raises(ValueError, match="value = 3: must be a name or a method"):
         methods.hybrid(value=3)
     with pytest.raises(ValueError, match="out: the method acts on a network as a whole"):

@@ -86,5 +86,7 @@ def test_what_the_grid_must_be_is_said_where_the_method_is_used():
         methods.impulse(columns=4)(jax.random.key(0), block())
     with pytest.raises(ValueError, match="width 18 is no multiple of 4"):
         methods.impulse(rows=4, columns=4)(jax.random.key(0), block(18, 3, 6))
+    with pytest.raises(ValueError, match=r"filter_size = 5: .* grid of 2 x 6 .* at most 3"):
+        methods.impulse(5, rows=2, columns=6)(jax.random.key(0), block())
     value_alone = methods.impulse(kernels=("value", "out"))(jax.random.key(0), block())
     assert jnp.isfinite(value_alone.value).all()

@@ -129,6 +129,11 @@ def test_a_narrow_kernel_is_scaled_before_it_is_rounded():
     np.testing.assert_array_equal(narrow, wide.astype(jnp.bfloat16))
 
 
+def test_kernels_of_integers_are_refused_by_their_path():
+    with pytest.raises(UserError, match=r"^blocks/fc1/kernel: dtype int8: x needs a floating"):
+        redrawn(stacked_tree(dtype=jnp.int8))
+
+
 @pytest.mark.parametrize("spec", [(None, "x"), (None, None, "x")])
 def test_a_sharded_kernel_stays_sharded_and_has_the_same_bits(spec):
     mesh = jax.make_mesh((8,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))

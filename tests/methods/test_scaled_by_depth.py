@@ -142,6 +142,9 @@ def test_a_group_that_is_not_there_is_named(name, arguments, field):
         ({"method": "gpt2", "mlp": "fc1/kernel"}, "must be a tuple of the ends of paths"),
         ({"method": "t_fixup", "embeddings": (3,)}, "embeddings = .*must be a tuple"),
         ({"method": "deepnorm", "value_out": ("",)}, "value_out = .*must be a tuple"),
+        ({"method": "gpt2", "attention": ()}, r"attention = \(\): must name some kernels"),
+        ({"method": "t_fixup", "query_key": ()}, r"query_key = \(\): must name some kernels"),
+        ({"method": "deepnorm", "query_key": ()}, r"query_key = \(\): must name some kernels"),
     ],
 )
 def test_impossible_arguments_are_refused_when_the_config_is_read(init, message):

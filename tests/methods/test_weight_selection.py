@@ -161,6 +161,14 @@ def test_a_parameter_that_the_teacher_lacks_is_refused_unless_excluded():
     assert new["pos_embed"] is student["pos_embed"]
 
 
+def test_one_name_may_be_a_text():
+    teacher = {"stack": {"a": numbered((4, 3))}, "top": {"a": numbered((6,))}}
+    student = {"stack": {"a": numbered((2, 3)) - 99}, "top": {"a": numbered((3,))}}
+    new = select(teacher, student, exclude="top", stacked="stack")
+    assert new["top"]["a"] is student["top"]["a"]
+    np.testing.assert_array_equal(new["stack"]["a"], teacher["stack"]["a"][:2])
+
+
 def test_layers_are_the_first_ones_in_a_stack_of_another_name():
     wide = {"stack": {"out": {"kernel": numbered((4, 2, 3, 6))}}}
     narrow = {"stack": {"out": {"kernel": numbered((2, 2, 3, 6))}}}

@@ -32,3 +32,9 @@ def test_the_product_of_two_positions_depends_on_their_offset_only():
 def test_temperature_is_the_inverse_of_the_lowest_frequency(temperature):
     table = np.asarray(sincos2d(1, 2, 12, temperature=temperature))
     np.testing.assert_allclose(table[1, 2], np.sin(1 / temperature), rtol=1e-5)
+
+
+@pytest.mark.parametrize("width", [0, 6])
+def test_widths_that_four_does_not_divide_are_refused(width):
+    with pytest.raises(ValueError, match=f"width = {width}: .* multiple of 4"):
+        sincos2d(2, 2, width)

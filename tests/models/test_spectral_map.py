@@ -100,6 +100,20 @@ def test_gradients_are_jaxs_own_where_its_svd_has_one(shape):
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-11)
 
 
+@pytest.mark.parametrize("shape", [(4, 4), (6, 3), (3, 6)])
+def test_second_derivatives_are_those_of_finite_differences_where_singular_values_differ(shape):
+    rng = np.random.default_rng(6)
+    matrix, cotangent, inner, outer = (rng.standard_normal(shape) for _ in range(4))
+
+    def slope(X):
+        return jnp.sum(jax.vjp(lambda X: spectral_map(X, gain), X)[1](cotangent)[0] * inner)
+
+    with jax.enable_x64(True):
+        second = np.asarray(jax.jit(jax.grad(slope))(matrix))
+        above, below = (float(jax.jit(slope)(matrix + sign * 1e-6 * outer)) for sign in (1, -1))
+    np.testing.assert_allclose(np.sum(second * outer), (above - below) / 2e-6, rtol=1e-6)
+
+
 @pytest.mark.parametrize("rank", [1, 3, 4])
 def test_several_largest_singular_values_share_the_gradient_of_the_largest(rank):
     # The map is of degree 0: its gradient is orthogonal to X whichever subgradient is taken.

@@ -30,6 +30,7 @@ def test_a_name_builds_its_refinement_with_its_arguments(name):
         ({"name": "gradinit", "steps": 0}, "config.init.refine.steps = 0: must be at least 1"),
         ({"name": "nio", "lr": float("nan")}, "config.init.refine.lr = nan: must be above 0"),
         ({"name": "nio", "splits": 1}, "config.init.refine.splits = 1: must be at least 2"),
+        ({"name": "nio", "min_scale": 5}, "config.init.refine.min_scale = 5: must be at most 1"),
         ({"name": "nio", "clip": -1.0}, "config.init.refine.clip = -1.0: must be at least 0"),
     ],
 )  # fmt: skip

@@ -15,6 +15,7 @@ from jax.sharding import PartitionSpec as P
 
 import condinit_jax as cj
 from condinit_jax import methods
+from condinit_jax.errors import UserError
 
 WIDTH, HEADS, DIM = 24, 3, 8
 KEY = jax.random.key(7)
@@ -384,14 +385,27 @@ def test_a_head_count_given_for_flax_kernels_changes_nothing():
     ("method", "where", "message"),
     [
         (cj.conditioned(), None, r"write condinit_jax\.methods\.conditioned\(\)"),
-        (methods.conditioned, None, "with parentheses"),
+        *((factory, None, "with parentheses") for factory in methods.METHODS.values()),
+        (methods.lifted, None, "lifted is a factory"),
+        (jax.nn.initializers.he_normal(), None, r"an initializer draws one kernel; .*lifted"),
+        (cj.xavier_uniform(), None, r"an initializer draws one kernel"),
+        ("conditioned", None, "a str is no method"),
+        (KEY, None, "is no method; write one such as"),
         (lambda key, kernels: kernels.query, None, "must give AttentionKernels"),
         (methods.conditioned(), ["layer_0"], "where = .*a path prefix or a function"),
     ],
 )
 def test_common_slips_are_named(method, where, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(UserError, match=message) as error:
         cj.reinitialize(one_layer(), KEY, method, where=where)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("method", [methods.conditioned(), methods.gpt2()])
+@pytest.mark.parametrize("key", [0, None, methods.conditioned()])
+def test_what_is_no_key_is_named(method, key):
+    with pytest.raises(UserError, match=r"^key: a \w+ is no key; write jax\.random\.key"):
+        cj.reinitialize(one_layer(), key, method)
 
 
 def test_a_tree_without_attention_fails_with_the_paths_it_looked_at():

@@ -167,6 +167,12 @@ def test_a_config_that_does_not_fit_the_images_is_refused_before_training():
         tasks.build(Config(model=SMALL, data=colour))
 
 
+def test_fields_of_a_model_that_contradict_each_other_are_named_as_the_config_has_them():
+    task = tasks.build(Config(model={**SMALL, "norm": "none", "residual": "post_norm"}))
+    with pytest.raises(UserError, match=r"^config\.model\.norm: 'none' leaves residual post_norm"):
+        jax.eval_shape(task.init, jax.random.key(0))
+
+
 def test_the_table_and_the_config_know_the_same_names():
     (field,) = (f for f in dataclasses.fields(TaskConfig) if f.name == "name")
     assert set(tasks.TASKS) == set(field.type.__args__)

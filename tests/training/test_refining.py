@@ -101,17 +101,31 @@ def test_a_refined_run_that_was_stopped_and_resumed_ends_with_the_same_bits(
     assert len(refined_params) == (3 if stop < 4 else 2)
 
 
-@pytest.mark.parametrize(("data", "fsdp"), [(8, 1), (2, 4)])
+@pytest.mark.parametrize(
+    ("name", "data", "fsdp"), [("gradinit", 8, 1), ("gradinit", 2, 4), ("nio", 8, 1)]
+)
 def test_a_mesh_finds_the_scales_of_one_device_and_keeps_the_shardings(
-    fake_task, refined_config, tmp_path, data, fsdp
+    fake_task, refined_config, monkeypatch, tmp_path, name, data, fsdp
 ):
-    found = []
+    found, shardings, original = [], [], loop.refine_state
+
+    def remember(state, *args, **kwargs):
+        before = jax.tree.map(lambda leaf: leaf.sharding, state)
+        state = original(state, *args, **kwargs)
+        shardings.append((before, jax.tree.map(lambda leaf: leaf.sharding, state)))
+        return state
+
+    monkeypatch.setattr(loop, "refine_state", remember)
     for place, mesh in enumerate((MeshConfig(data=1), MeshConfig(data=data, fsdp=fsdp))):
-        config = refined_config(mesh=mesh, steps=1)
+        config = refined_config(name, mesh=mesh, steps=1)
         train(config, tmp_path / str(place), task=fake_task(width=1024))
         record = json.loads((tmp_path / str(place) / "refine.json").read_text())
         found.append(record["scales"])
     assert found[1] == pytest.approx(found[0], rel=1e-3)
+    before, after = shardings[1]
+    assert before == after
+    split = any(not leaf.is_fully_replicated for leaf in jax.tree.leaves(after.params))
+    assert split == (fsdp > 1)
 
 
 def test_a_refinement_says_in_a_few_lines_what_it_does(fake_task, refined_config, tmp_path, capsys):
@@ -137,6 +151,21 @@ def test_a_refinement_that_meets_nan_ends_the_run_with_the_field_to_change(
     assert rows_of(tmp_path)[-1]["kind"] == "failed"
     with pytest.raises(UserError, match=r"loss is NaN at its step 1; so it is in the drawn netw"):
         train(refined_config(), tmp_path, task=fake_task(spoil_at=0))
+
+
+def test_a_last_step_that_makes_a_scale_nan_ends_the_run(fake_task, refined_config, tmp_path):
+    task = fake_task()
+    original = task.loss
+
+    def loss(params, *rest):
+        value, aux = original(params, *rest)
+        # Value and slope are 0; the second derivative, which the scales take, is NaN.
+        return value + jax.numpy.sum(jax.numpy.abs(0.0 * params["head"]["kernel"]) ** 1.5), aux
+
+    task.loss = loss
+    refine = {"rule": "sgd", "gamma": 1e9, "steps": 1}
+    with pytest.raises(UserError, match=r"^gradinit: scale of head/kernel is NaN at its step 1; "):
+        train(refined_config(refine=refine), tmp_path, task=task)
 
 
 def test_control_c_leaves_a_workdir_that_begins_anew(

@@ -14,6 +14,7 @@ os.environ["XLA_FLAGS"] = " ".join(
 
 import hypothesis
 import jax
+import pytest
 
 # Must come before the first computation; tests that shard use all eight, the others the first.
 jax.config.update("jax_num_cpu_devices", 8)
@@ -23,3 +24,16 @@ hypothesis.settings.register_profile(
     "condinit", deadline=None, max_examples=15, derandomize=True, database=None
 )
 hypothesis.settings.load_profile("condinit")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _compile_once(tmp_path_factory):
+    """What one test of a worker compiled, the next ones do not compile again.
+
+    Each worker has a directory of its own: JAX writes such files in place, and a worker that reads
+    what another is writing would fail.
+    """
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("compiled")))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
+    yield
+    jax.config.update("jax_compilation_cache_dir", None)

@@ -177,15 +177,6 @@ class Recorder(Silent):
         return [line for line in self.lines if line.startswith(beginnings)]
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _compile_once(tmp_path_factory):
-    """Runs of the same program in one session compile it once."""
-    jax.config.update("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("compiled")))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    yield
-    jax.config.update("jax_compilation_cache_dir", None)
-
-
 @pytest.fixture
 def fake_task():
     return FakeTask

@@ -181,7 +181,7 @@ def test_reinitialize_takes_nnx_states(name):
 
 @every_method
 @pytest.mark.parametrize("axis", range(1, 4), ids=["first", "second", "third"])
-def test_sharded_kernels_are_bitwise_the_unsharded_ones(name, axis):
+def test_sharded_kernels_are_the_unsharded_ones(name, axis):
     mesh = jax.make_mesh((8,), ("a",), axis_types=(jax.sharding.AxisType.Auto,))
     shapes = {role: (2, 16, 8, 8) for role in ROLES[:3]} | {"out": (2, 8, 8, 16)}
     params = {role: {"kernel": jnp.zeros(shape)} for role, shape in shapes.items()}
@@ -193,4 +193,8 @@ def test_sharded_kernels_are_bitwise_the_unsharded_ones(name, axis):
         out_shardings=NamedSharding(mesh, spec),
     )(KEY)
     assert sharded["query"]["kernel"].sharding.spec == spec
+    if name == "truncated_normal":
+        # Its inverse error function is compiled with the shape of a shard, and rounds accordingly.
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-8), sharded, plain)
+        return
     jax.tree.map(np.testing.assert_array_equal, sharded, plain)

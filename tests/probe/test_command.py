@@ -122,7 +122,7 @@ CONFIG = "--config={recipe}"
 @pytest.mark.parametrize(
     ("argv", "line"),
     [
-        ([CONFIG, "--init", "mimetik"], "--init = 'mimetik': unknown method; there are default, "
+        ([CONFIG, "--init", "qqq"], "--init = 'qqq': unknown method; there are default, "
          "conditioned, "),
         ([CONFIG, "--init", "xavier,conditoned"], "--init = 'conditoned': unknown method; did you "
          "mean conditioned? There are default, "),

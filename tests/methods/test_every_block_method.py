@@ -24,6 +24,12 @@ from tests.methods.block_methods import (
 )
 
 every_method = pytest.mark.parametrize("name", BLOCK_METHODS)
+# One by QR, one by eigenvectors, one entry by entry; the costly tests take the others when slow.
+QUICK = ("conditioned", "mimetic", "xavier_uniform")
+costly_for_every_method = pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in BLOCK_METHODS],
+)
 # Whether the heads fill the width, leave some of it, or are more than it has.
 SHAPES = [(24, 3, 8), (24, 2, 4), (8, 2, 12)]
 
@@ -47,7 +53,7 @@ def test_a_method_rewrites_the_kernels_it_names_and_nothing_else(name):
         assert (new.query != new.key).any()
 
 
-@every_method
+@costly_for_every_method
 @settings(max_examples=6)
 @given(
     quarter=st.integers(1, 5),
@@ -179,7 +185,7 @@ def test_reinitialize_takes_nnx_states(name):
         assert changed == (role in touched(name))
 
 
-@every_method
+@costly_for_every_method
 @pytest.mark.parametrize("axis", range(1, 4), ids=["first", "second", "third"])
 def test_sharded_kernels_are_the_unsharded_ones(name, axis):
     mesh = jax.make_mesh((8,), ("a",), axis_types=(jax.sharding.AxisType.Auto,))

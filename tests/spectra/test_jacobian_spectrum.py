@@ -180,7 +180,7 @@ def test_layer_normed_tokens_lose_one_width():
     assert record.kappa == pytest.approx(kappa, rel=1e-9)
 
 
-@settings(max_examples=10)
+@settings(max_examples=6)
 @given(
     tokens=st.integers(1, 6),
     width=st.integers(1, 8),

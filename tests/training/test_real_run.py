@@ -60,6 +60,7 @@ class StopsAt(Silent):
             raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_of_the_recipe_ends_with_the_same_bits(
     tmp_path_factory, tmp_path, assert_same_run
 ):

@@ -102,7 +102,12 @@ def test_a_refined_run_that_was_stopped_and_resumed_ends_with_the_same_bits(
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "fsdp"), [("gradinit", 8, 1), ("gradinit", 2, 4), ("nio", 8, 1)]
+    ("name", "data", "fsdp"),
+    [
+        pytest.param("gradinit", 8, 1, marks=pytest.mark.slow),
+        ("gradinit", 2, 4),
+        pytest.param("nio", 8, 1, marks=pytest.mark.slow),
+    ],
 )
 def test_a_mesh_finds_the_scales_of_one_device_and_keeps_the_shardings(
     fake_task, refined_config, monkeypatch, tmp_path, name, data, fsdp

@@ -51,6 +51,7 @@ def losses(workdir):
     return [row["loss"] for row in read_rows(workdir / "metrics.jsonl") if row["kind"] == "train"]
 
 
+@pytest.mark.slow
 def test_a_student_begins_from_what_a_run_evaluates_and_is_resumed_without_it(
     teacher_run, tmp_path
 ):

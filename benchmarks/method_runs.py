@@ -77,16 +77,22 @@ def cells(teacher: pathlib.Path) -> list[Cell]:
 
 
 def run(flags: list[str], workdir: pathlib.Path, cores: set[int]) -> bool:
-    """One run on some cores; True if it ended well."""
+    """One run on some cores; True if it ended well.
+
+    Programs that XLA compiled are kept for the runs that share these cores (two processes that
+    write one cache can read half a file).
+    """
     if (workdir / "result.json").exists():
         return True
     workdir.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, str(ROOT / "train.py"), "--workdir", str(workdir)]
     command += [f"--config.{flag}" for flag in ["probe.every=0", *flags]]
+    cache = workdir.parent / f"compiled-{min(cores)}"
     with open(workdir.with_suffix(".log"), "w") as log:
         done = subprocess.run(
             command,
             cwd=ROOT,
+            env={**os.environ, "JAX_COMPILATION_CACHE_DIR": str(cache)},
             stdout=log,
             stderr=subprocess.STDOUT,
             check=False,

@@ -5,12 +5,9 @@ Most act on one attention block; a `NetworkMethod` acts on a whole parameter tre
 `METHODS` is the one table of their names, as `config.init.method` uses them.
 """
 
-import difflib
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from condinit_jax.errors import UserError
 from condinit_jax.methods._conditioned import conditioned
 from condinit_jax.methods._deepnorm import deepnorm
 from condinit_jax.methods._gpt2 import gpt2
@@ -37,6 +34,7 @@ from condinit_jax.methods._spectral import spectral
 from condinit_jax.methods._t_fixup import t_fixup
 from condinit_jax.methods._tied import tied
 from condinit_jax.methods._weight_selection import weight_selection
+from condinit_jax.named import make_named
 
 METHODS: dict[str, Callable[..., Method | NetworkMethod]] = {
     "conditioned": conditioned,
@@ -90,36 +88,17 @@ def build(
         >>> build({"method": "default"}) is None
         True
     """
-    arguments = dict(init)
-    name = arguments.pop("method", DEFAULT)
-    arguments.pop(REFINE, None)
-    choices = [DEFAULT, *METHODS]
-    if name not in choices:
-        raise UserError(
-            f"config.init.method = {name!r}: unknown method; {_nearest(str(name), choices)}"
-        )
-    known = [] if name == DEFAULT else list(inspect.signature(METHODS[name]).parameters)
-    for argument, value in arguments.items():
-        if argument not in known:
-            raise UserError(
-                f"config.init.{argument} = {value!r}: method {name!r} has no such argument; "
-                + _nearest(argument, known)
-            )
-    if name == DEFAULT:
-        return None
-    for argument, value in (facts or {}).items():
-        if argument in known and arguments.get(argument) is None:
-            arguments[argument] = value
-    try:
-        return METHODS[name](**arguments)
-    except (ValueError, TypeError) as error:
-        raise UserError(f"config.init (method {name!r}): {error}") from error
-
-
-def _nearest(name: str, choices: list[str]) -> str:
-    if close := difflib.get_close_matches(name, choices, n=1):
-        return f"did you mean {close[0]!r}?"
-    return f"it takes one of: {', '.join(choices)}" if choices else "it takes none"
+    arguments = {name: value for name, value in init.items() if name not in ("method", REFINE)}
+    name = init.get("method", DEFAULT)
+    return make_named(
+        METHODS,
+        "config.init.method",
+        name,
+        arguments,
+        none=DEFAULT,
+        facts=facts,
+        blame=f"config.init (method {name!r}): ",
+    )
 
 
 __all__ = [

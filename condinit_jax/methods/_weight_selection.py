@@ -72,19 +72,19 @@ def weight_selection(
         the teacher's, not otherwise. It finds `linspace` in float32, where an exact half, which
         only odd s can have, may fall to either side.
     """
-    from_run = isinstance(teacher, str | os.PathLike)
-    if not (os.fspath(teacher) if from_run else jax.tree.leaves(teacher)):  # type: ignore[arg-type]
+    workdir = os.fspath(teacher) if isinstance(teacher, str | os.PathLike) else None
+    if workdir == "" or (workdir is None and not jax.tree.leaves(teacher)):
         raise ValueError("teacher: must be the directory of a run, or a tree of parameters")
-    if step is not None and not from_run:
+    if step is not None and workdir is None:
         raise ValueError(f"step = {step}: is for the directory of a run; leave it out")
     if step is not None and step < 0:
         raise ValueError(f"step = {step}: must be at least 0")
     kept_modules, stacks = _as_names(exclude), _as_names(stacked)
 
     def data() -> dict[str, Any]:
-        if not from_run:
+        if workdir is None:
             return {"/".join(names): leaf for names, leaf in by_names(teacher).items()}
-        return _of_run(Path(os.fspath(teacher)).expanduser(), step)  # type: ignore[arg-type]
+        return _of_run(Path(workdir).expanduser(), step)
 
     def rewrite(key: Array, params: Any, data: Any) -> Any:
         del key

@@ -2,6 +2,9 @@
 
 All take the token matrix X of each example, tokens by width, by itself; the condition number is
 that of X. They have no parameters.
+
+A summary of the paper on token graying has it before the patch embedding; here all of them stand
+after the positions are added, where attention's tokens begin.
 """
 
 from collections.abc import Callable, Mapping

@@ -5,12 +5,11 @@ per layer of a stacked one, and knows a task by its loss alone. `REFINERS` is th
 names, as `config.init.refine.name` uses them.
 """
 
-import difflib
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from condinit_jax.errors import UserError
+from condinit_jax.methods import REFINE
+from condinit_jax.named import make_named
 from condinit_jax.refine._gradinit import gradinit
 from condinit_jax.refine._nio import mean_cosine, nio
 from condinit_jax.refine._refiner import Refiner, RefineStep, Scales, begin
@@ -19,9 +18,6 @@ from condinit_jax.refine._scales import Stacked, effective, scaled, unit_scales
 REFINERS: dict[str, Callable[..., Refiner]] = {"gradinit": gradinit, "nio": nio}
 
 NONE = "none"
-
-GROUP = "refine"
-"""The entry of `config.init` that names a refinement."""
 
 
 def build(init: Mapping[str, Any], facts: Mapping[str, Any] | None = None) -> Refiner | None:
@@ -45,39 +41,19 @@ def build(init: Mapping[str, Any], facts: Mapping[str, Any] | None = None) -> Re
         >>> build({"method": "default"}) is None
         True
     """
-    arguments = dict(init.get(GROUP) or {})
-    name = arguments.pop("name", NONE)
-    choices = [NONE, *REFINERS]
-    if name not in choices:
-        raise UserError(
-            f"config.init.refine.name = {name!r}: must be {', '.join(choices)}"
-            + _nearest(str(name), choices)
-        )
-    known = [] if name == NONE else list(inspect.signature(REFINERS[name]).parameters)
-    for argument, value in arguments.items():
-        if argument not in known:
-            raise UserError(
-                f"config.init.refine.{argument} = {value!r}: {name!r} has no such argument"
-                + _nearest(argument, known)
-            )
-    if name == NONE:
-        return None
-    for argument, value in (facts or {}).items():
-        if argument in known and arguments.get(argument) is None:
-            arguments[argument] = value
-    try:
-        return REFINERS[name](**arguments)
-    except (ValueError, TypeError) as error:
-        raise UserError(f"config.init.refine.{error}") from error
-
-
-def _nearest(name: str, choices: list[str]) -> str:
-    close = difflib.get_close_matches(name, choices, n=1)
-    return f"; did you mean {close[0]}?" if close else ""
+    held = init.get(REFINE) or {}
+    return make_named(
+        REFINERS,
+        "config.init.refine.name",
+        held.get("name", NONE),
+        {name: value for name, value in held.items() if name != "name"},
+        none=NONE,
+        facts=facts,
+        blame="config.init.refine.",
+    )
 
 
 __all__ = [
-    "GROUP",
     "NONE",
     "REFINERS",
     "RefineStep",

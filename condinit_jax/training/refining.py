@@ -5,6 +5,7 @@ afterwards sees the batches that it would have seen without.
 """
 
 import contextlib
+import dataclasses
 import functools
 import itertools
 import math
@@ -212,7 +213,8 @@ def _restarted(
 
     def restart(state: State, scales: Any) -> State:
         params: chex.ArrayTree = scaled(state.params, scales)
-        return state.replace(  # type: ignore[attr-defined]
+        return dataclasses.replace(
+            state,
             params=params,
             opt_state=optimizer.init(params),
             ema=None if state.ema is None else params,

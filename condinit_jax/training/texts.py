@@ -4,6 +4,8 @@ import jax
 from jax.sharding import Mesh
 
 from condinit_jax.config import Config
+from condinit_jax.methods import REFINE
+from condinit_jax.refine import NONE
 from condinit_jax.surgery import attention_blocks
 from condinit_jax.training.state import State
 
@@ -42,9 +44,9 @@ def init_text(config: Config, of: str = "") -> str:
         >>> init_text(Config(init={"method": "default", "refine": {"name": "nio"}}))
         'init default, refined by nio'
     """
-    name = config.init.get("refine", {}).get("name", "none")
+    name = config.init.get(REFINE, {}).get("name", NONE)
     text = f"init {config.init['method']}{of}"
-    return text + (f", refined by {name}" if name != "none" else "")
+    return text + (f", refined by {name}" if name != NONE else "")
 
 
 def advice(saved: int | None) -> str:

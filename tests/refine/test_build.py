@@ -18,11 +18,11 @@ def test_a_name_builds_its_refinement_with_its_arguments(name):
 @pytest.mark.parametrize(
     ("refine", "message"),
     [
-        ({"name": "gradnit"}, "config.init.refine.name = 'gradnit': must be none, gradinit, nio; "
-         "did you mean gradinit?"),
+        ({"name": "gradnit"}, "config.init.refine.name = 'gradnit': unknown name; did you "
+         "mean 'gradinit'?"),
         ({"name": "nio", "stps": 3}, "config.init.refine.stps = 3: 'nio' has no such argument; "
-         "did you mean steps?"),
-        ({"steps": 3}, "config.init.refine.steps = 3: 'none' has no such argument"),
+         "did you mean 'steps'?"),
+        ({"steps": 3}, "config.init.refine.steps = 3: 'none' has no such argument; it takes none"),
         ({"name": "gradinit", "gamma": -1.0}, "config.init.refine.gamma = -1.0: must be above 0"),
         ({"name": "gradinit", "eta": 0.0}, "config.init.refine.eta = 0.0: must be above 0"),
         ({"name": "gradinit", "rule": "lion"}, "config.init.refine.rule = 'lion': must be sgd or "

@@ -75,7 +75,10 @@ def test_the_scales_move_along_finite_differences_of_the_loss_after_one_step(
     batches = points(0), points(1)
     refiner = gradinit(rule=rule, gamma=1e9, eta=0.1, normalize=normalize, **FREE)
     _, figures, gradient = one_step(refiner, linear, drawn, batches)
-    value = lambda scales: objective(by_hand, drawn, scales, *batches, rule, 0.1, normalize)[0]  # noqa: E731
+
+    def value(scales):
+        return objective(by_hand, drawn, scales, *batches, rule, 0.1, normalize)[0]
+
     assert figures["constraint"] == 0
     assert figures["objective"] == pytest.approx(value(ONES), rel=1e-9)
     expected = {name: slope / 0.1 for name, slope in differences(value, ONES).items()}
@@ -87,7 +90,10 @@ def test_without_second_order_the_step_is_held_constant(linear, points, drawn, b
     refiner = gradinit(gamma=1e9, eta=0.1, second_order=False, **FREE)
     _, _, gradient = one_step(refiner, linear, drawn, batches)
     _, held = objective(by_hand, drawn, ONES, *batches, "sgd", 0.1, True)
-    value = lambda s: objective(by_hand, drawn, s, *batches, "sgd", 0.1, True, held)[0]  # noqa: E731
+
+    def value(scales):
+        return objective(by_hand, drawn, scales, *batches, "sgd", 0.1, True, held)[0]
+
     expected = {name: slope / 0.1 for name, slope in differences(value, ONES).items()}
     assert gradient == pytest.approx(expected, rel=1e-5)
     _, _, through = one_step(gradinit(gamma=1e9, eta=0.1, **FREE), linear, drawn, batches)
@@ -99,7 +105,10 @@ def test_above_gamma_the_scales_move_along_finite_differences_of_the_norm(
     linear, points, drawn, by_hand, rule
 ):
     batches = points(0), points(1)
-    value = lambda scales: norm(by_hand, drawn, scales, batches[0], rule)  # noqa: E731
+
+    def value(scales):
+        return norm(by_hand, drawn, scales, batches[0], rule)
+
     size = value(ONES)
     refiner = gradinit(rule=rule, gamma=0.99 * size, eta=0.1, **FREE)
     after, figures, gradient = one_step(refiner, linear, drawn, batches)

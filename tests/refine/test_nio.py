@@ -63,7 +63,10 @@ def test_the_cosine_is_numpys_and_the_scales_move_up_its_finite_differences(
 ):
     batch = points(0)
     _, figures, gradient = one_step(nio(gamma=1e9, splits=splits, **FREE), linear, drawn, batch)
-    value = lambda scales: cosine_of(parts(by_hand, drawn, scales, batch, splits))  # noqa: E731
+
+    def value(scales):
+        return cosine_of(parts(by_hand, drawn, scales, batch, splits))
+
     assert float(figures["cosine"]) == pytest.approx(value({"a": 1.0, "b": 1.0}), rel=1e-9)
     assert float(figures["objective"]) == -float(figures["cosine"])
     expected = {name: -slope for name, slope in slopes(value).items()}
@@ -72,7 +75,10 @@ def test_the_cosine_is_numpys_and_the_scales_move_up_its_finite_differences(
 
 def test_above_gamma_the_mean_norm_is_lowered(linear, points, drawn, by_hand):
     batch = points(0)
-    value = lambda scales: norm_of(parts(by_hand, drawn, scales, batch, 2))  # noqa: E731
+
+    def value(scales):
+        return norm_of(parts(by_hand, drawn, scales, batch, 2))
+
     size = value({"a": 1.0, "b": 1.0})
     _, figures, gradient = one_step(nio(gamma=0.99 * size, **FREE), linear, drawn, batch)
     assert figures["constraint"]

@@ -5,9 +5,12 @@ Most act on one attention block; a `NetworkMethod` acts on a whole parameter tre
 `METHODS` is the one table of their names, as `config.init.method` uses them.
 """
 
+import difflib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from condinit_jax.errors import UserError
+from condinit_jax.methods._aliases import ALIASES
 from condinit_jax.methods._conditioned import conditioned
 from condinit_jax.methods._deepnorm import deepnorm
 from condinit_jax.methods._gpt2 import gpt2
@@ -101,6 +104,32 @@ def build(
     )
 
 
+def resolve(name: str, flag: str = "--init") -> str:
+    """The method that a name on a command line stands for.
+
+    Args:
+        name: A key of `METHODS`, "default", or an alias such as "xavier".
+        flag: What named it, for the error.
+
+    Returns:
+        The key.
+
+    Raises:
+        UserError: If there is none.
+
+    Example:
+        >>> resolve("xavier"), resolve("default")
+        ('xavier_uniform', 'default')
+    """
+    known = [DEFAULT, *METHODS]
+    name = name if name in known else ALIASES.get(name, name)
+    if name not in known:
+        near = difflib.get_close_matches(name, known, 1)
+        guess = f"did you mean {near[0]}? There" if near else "there"
+        raise UserError(f"{flag} = {name!r}: unknown method; {guess} are {', '.join(known)}")
+    return name
+
+
 __all__ = [
     "DEFAULT",
     "METHODS",
@@ -121,6 +150,7 @@ __all__ = [
     "mimetic",
     "normal",
     "orthogonal",
+    "resolve",
     "semi_orthogonal",
     "skipless",
     "small",

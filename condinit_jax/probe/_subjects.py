@@ -1,7 +1,6 @@
 """The models that are probed: freshly drawn as a run draws them, or out of a run's checkpoints."""
 
 import dataclasses
-import difflib
 import functools
 import json
 from collections.abc import Callable, Sequence
@@ -23,16 +22,6 @@ from condinit_jax.tasks import Task
 from condinit_jax.training.state import init_state, method_data
 
 Variables = tuple[chex.ArrayTree, chex.ArrayTree]
-
-ALIASES = {
-    "xavier": "xavier_uniform",
-    "glorot": "xavier_uniform",
-    "he": "he_normal",
-    "kaiming": "he_normal",
-    "lecun": "lecun_normal",
-}
-"""Names that people use for one of several methods, with the one that they mostly mean."""
-
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
@@ -73,7 +62,7 @@ def _at_initialization(request: Request) -> list[Subject]:
     recipe = configs.load(request.recipe, directories=(Path(), root))
     recipe = configs.override(recipe, request.assignments)
     own = configs.parse(recipe)
-    names = [resolve(name) for name in request.inits] or [own.init["method"]]
+    names = [methods.resolve(name) for name in request.inits] or [own.init["method"]]
     # The model and the data are the same for all of them.
     task = tasks.build(own)
     found = []
@@ -81,31 +70,6 @@ def _at_initialization(request: Request) -> list[Subject]:
         run = configs.parse(configs.override(recipe, [f"init.method={name}"]))
         found.append(Subject(name, 0, task, functools.partial(_draw, run, task)))
     return found
-
-
-def resolve(name: str) -> str:
-    """The method that a name stands for.
-
-    Args:
-        name: A key of `METHODS`, "default", or an alias such as "xavier".
-
-    Returns:
-        The key.
-
-    Raises:
-        UserError: If there is none.
-
-    Example:
-        >>> resolve("xavier"), resolve("default")
-        ('xavier_uniform', 'default')
-    """
-    known = [methods.DEFAULT, *methods.METHODS]
-    name = name if name in known else ALIASES.get(name, name)
-    if name not in known:
-        near = difflib.get_close_matches(name, known, 1)
-        guess = f"did you mean {near[0]}? There" if near else "there"
-        raise UserError(f"--init = {name!r}: unknown method; {guess} are {', '.join(known)}")
-    return name
 
 
 def _draw(run: Config, task: Task) -> Variables:

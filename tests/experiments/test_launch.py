@@ -1,0 +1,112 @@
+"""Runs made by processes: all of them, whatever one does."""
+
+import json
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from condinit_jax.experiments import (
+    FAILED,
+    FINISHED,
+    UNFINISHED,
+    Slot,
+    launch,
+    make_display,
+    make_grid,
+    read_run,
+    read_variants,
+)
+from tests.experiments.faking import fake_command
+
+INITS = ("default", "conditioned", "tied")
+ONE = (Slot("0"),)
+
+
+@pytest.fixture
+def grid(recipe):
+    return make_grid(recipe, read_variants(INITS), (0,))
+
+
+def made(grid, directory, behaviours=None, slots=ONE):
+    display = make_display(len(grid), len(slots))
+    failed = launch(grid, directory, fake_command(directory, behaviours), slots, display)
+    return failed, {cell.label: read_run(directory / cell.place, cell.label) for cell in grid}
+
+
+def test_all_runs_are_made_and_each_is_told_in_one_line(grid, tmp_path, capsys):
+    failed, runs = made(grid, tmp_path)
+    assert failed == 0
+    assert {run.state for run in runs.values()} == {FINISHED}
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(",")[0] for line in lines] == [
+        f"{place}/3 {label}" for place, label in enumerate(INITS, 1)
+    ]
+    assert "accuracy 0.7" in lines[0]
+    assert " left" in lines[0]
+    assert " left" not in lines[-1]
+
+
+def test_a_failed_run_is_named_and_the_rest_is_made(grid, tmp_path, capsys):
+    behaviours = {grid[0].place: "fails", grid[1].place: "killed"}
+    failed, runs = made(grid, tmp_path, behaviours)
+    assert failed == 2
+    assert [runs[label].state for label in INITS] == [FAILED, FAILED, FINISHED]
+    assert runs["default"].reason == "config.optimizer.lr = 9.0: the loss is NaN"
+    assert runs["conditioned"].reason.startswith("killed by SIGKILL")
+    said = capsys.readouterr().out
+    assert "1/3 default, seed 0: FAILED: config.optimizer.lr = 9.0: the loss is NaN" in said
+
+
+def test_a_run_that_failed_and_then_ends_is_no_failure_any_more(grid, tmp_path):
+    made(grid, tmp_path, {grid[0].place: "fails"})
+    failed, runs = made(grid, tmp_path)
+    assert failed == 0
+    assert runs["default"].state == FINISHED
+
+
+def test_runs_beside_one_another_have_cores_of_their_own(grid, tmp_path):
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        pytest.skip("needs two cores")
+    slots = [Slot("0", (cores[0],)), Slot("1", (cores[1],))]
+    made(grid, tmp_path, slots=slots)
+    used = [json.loads((tmp_path / cell.place / "cores").read_text()) for cell in grid]
+    assert {tuple(found) for found in used} == {(cores[0],), (cores[1],)}
+    assert sorted(os.sched_getaffinity(0)) == cores
+
+
+def test_a_slots_variables_reach_its_run(grid, tmp_path):
+    words = ["sh", "-c", 'echo "$CUDA_VISIBLE_DEVICES $JAX_COMPILATION_CACHE_DIR"']
+    slot = Slot("7", (), {"CUDA_VISIBLE_DEVICES": "3"})
+    launch(grid[:1], tmp_path, lambda cell: words, [slot], make_display(1, 1))
+    said = (tmp_path / grid[0].place / "output.txt").read_text()
+    assert said == f"3 {tmp_path / 'compiled' / '7'}\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_stops_every_run_and_waits_for_it(grid, tmp_path, number):
+    behaviours = {cell.place: "waits" for cell in grid}
+    slots = [Slot(str(place)) for place in range(2)]
+    waiting = [tmp_path / cell.place / "waiting" for cell in grid[:2]]
+
+    def interrupt():
+        while not all(file.exists() for file in waiting):
+            time.sleep(0.05)
+        os.kill(os.getpid(), number)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        made(grid, tmp_path, behaviours, slots)
+    thread.join()
+    states = [read_run(tmp_path / cell.place, cell.label) for cell in grid]
+    assert [run.state for run in states] == [UNFINISHED] * 3
+    assert [run.reason for run in states[:2]] == ["stopped at step 2 of 4"] * 2
+    assert not (tmp_path / grid[2].place).exists()
+    # And the same call goes on.
+    failed, runs = made(grid, tmp_path, behaviours | {grid[2].place: "done"})
+    assert failed == 0
+    assert {run.state for run in runs.values()} == {FINISHED}

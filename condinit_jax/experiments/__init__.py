@@ -9,6 +9,7 @@ from condinit_jax.experiments._commands import (
     shell_line,
     slurm_script,
 )
+from condinit_jax.experiments._compare_runs import compare_runs
 from condinit_jax.experiments._comparison import (
     Comparison,
     Correlation,
@@ -26,6 +27,7 @@ from condinit_jax.experiments._plan import Plan, extended, read_plan, write_plan
 from condinit_jax.experiments._run import FAILED, FINISHED, UNFINISHED, Run
 from condinit_jax.experiments._slots import Slot, accelerators, make_slots
 from condinit_jax.experiments._variant import Variant, read_variant, read_variants
+from condinit_jax.experiments._verdict import verdict
 
 __all__ = [
     "FAILED",
@@ -45,6 +47,7 @@ __all__ = [
     "Speed",
     "Variant",
     "accelerators",
+    "compare_runs",
     "extended",
     "find_runs",
     "gather",
@@ -60,5 +63,6 @@ __all__ = [
     "read_variants",
     "shell_line",
     "slurm_script",
+    "verdict",
     "write_plan",
 ]

@@ -1,6 +1,7 @@
 """What a comparison found, in figures: what the verdict puts into words and the report shows."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -55,6 +56,8 @@ class Pair:
         p_sign: Of the exact sign-flip test, which assumes no normality; at least 2^(1 - pairs).
         area: Mean metric over the steps (area under the curve / steps), difference likewise.
         speed: How soon the method reaches the reference's final metric.
+        p_area: Of a paired t test on the area, by Holm over all pairs: whether the method learns
+            sooner or later at all, which the steps' ratio of a few seeds cannot tell.
     """
 
     label: str
@@ -66,6 +69,7 @@ class Pair:
     p_sign: float
     area: Estimate | None
     speed: Speed
+    p_area: float = math.nan
 
 
 @dataclasses.dataclass(frozen=True)

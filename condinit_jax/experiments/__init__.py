@@ -28,6 +28,7 @@ from condinit_jax.experiments._run import FAILED, FINISHED, UNFINISHED, Run
 from condinit_jax.experiments._slots import Slot, accelerators, make_slots
 from condinit_jax.experiments._variant import Variant, read_variant, read_variants
 from condinit_jax.experiments._verdict import verdict
+from condinit_jax.experiments.report import write_report
 
 __all__ = [
     "FAILED",
@@ -65,4 +66,5 @@ __all__ = [
     "slurm_script",
     "verdict",
     "write_plan",
+    "write_report",
 ]

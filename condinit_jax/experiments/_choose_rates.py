@@ -15,6 +15,10 @@ def by_rate(runs: Sequence[Run]) -> dict[float, dict[int, Run]]:
 
     Returns:
         Runs, lowest rate first.
+
+    Example:
+        >>> by_rate([])
+        {}
     """
     found: dict[float, dict[int, Run]] = {}
     for run in sorted(runs, key=lambda run: (run.rate, run.seed)):

@@ -10,27 +10,20 @@ from typing import Any
 import numpy as np
 
 from condinit_jax.config import diff
+from condinit_jax.errors import UserError
 from condinit_jax.experiments._choose_rates import by_rate, choose_rates
 from condinit_jax.experiments._comparison import (
     Comparison,
-    Correlation,
     Curve,
     Method,
     Pair,
 )
-from condinit_jax.experiments._hypotheses import holm, paired_t, rank_correlation, sign_flip
+from condinit_jax.experiments._conditioning import Areas, Chosen, correlations, mean_kappas
+from condinit_jax.experiments._hypotheses import holm, paired_t, sign_flip
 from condinit_jax.experiments._intervals import mean_interval
 from condinit_jax.experiments._notes import notes_on
-from condinit_jax.experiments._run import FINISHED, Run
+from condinit_jax.experiments._run import FAILED, FINISHED, Run
 from condinit_jax.experiments._speed import mean_over_steps, speed_against
-
-FEWEST_METHODS = 4
-"""Methods from which on a rank correlation over them is worth a line."""
-
-MOST_LAYERS = 12
-"""Layers up to which each gets rank correlations of its own."""
-
-Chosen = Mapping[str, Mapping[int, Run]]
 
 
 def compare_runs(
@@ -43,7 +36,8 @@ def compare_runs(
 ) -> Comparison:
     """Everything that a set of runs says about its methods.
 
-    Only finished runs count; the others are listed.
+    Only finished runs count; the others are listed. A run that finished without a finite metric
+    at its end is a failed one.
 
     Args:
         runs: Runs, each label, seed and rate once.
@@ -54,12 +48,33 @@ def compare_runs(
 
     Returns:
         The comparison.
+
+    Raises:
+        UserError: If something is to be compared with what is not among the labels.
+
+    Example:
+        >>> from pathlib import Path
+        >>> def run(label, seed, end):
+        ...     curve = ((100, end - 0.1), (200, end))
+        ...     ended = ("finished", "", 200, "accuracy", curve, (), {}, 60.0, {}, {})
+        ...     return Run(label, seed, 1e-3, Path(), *ended)
+        >>> gains = {0: 0.01, 1: 0.02, 2: 0.03}
+        >>> runs = [run("default", seed, 0.7) for seed in gains]
+        >>> runs += [run("tied", seed, 0.7 + gain) for seed, gain in gains.items()]
+        >>> (pair,) = compare_runs(runs, title="recipe", command="").pairs
+        >>> round(pair.difference.value, 4), round(pair.p, 4), pair.p_sign
+        (0.02, 0.0742, 0.25)
     """
     labels = tuple(labels) or tuple(dict.fromkeys(run.label for run in runs))
+    for reference in against:
+        if reference not in labels:
+            raise UserError(f"against = {reference!r}: is not among {', '.join(labels)}")
+    runs = [_checked(run) for run in runs]
     grouped = {label: [run for run in runs if run.label == label] for label in labels}
     chosen = {label: choose_rates(held) for label, held in grouped.items()}
-    methods = tuple(_method(label, grouped[label], chosen[label]) for label in labels)
-    pairs = _pairs(chosen, labels, tuple(against) or labels[:1])
+    areas = _areas(chosen)
+    methods = tuple(_method(n, grouped[n], chosen[n], areas[n]) for n in labels)
+    pairs = _pairs(chosen, areas, labels, tuple(against) or labels[:1])
     metrics = [run.metric for run in runs if run.state == FINISHED] or ["accuracy"]
     return Comparison(
         title=title,
@@ -68,7 +83,7 @@ def compare_runs(
         labels=labels,
         methods=methods,
         pairs=pairs,
-        correlations=_correlations(chosen, labels, metrics[0]),
+        correlations=correlations(chosen, areas, labels, metrics[0]),
         runs=tuple(runs),
         config=_shared([run.config for run in runs if run.config]),
         differences=_differences(grouped),
@@ -76,17 +91,48 @@ def compare_runs(
     )
 
 
-def _method(label: str, runs: Sequence[Run], chosen: Mapping[int, Run]) -> Method:
+def _checked(run: Run) -> Run:
+    """The run, failed where it says it finished and has nothing that could be compared."""
+    if run.state != FINISHED:
+        return run
+    if not run.curve:
+        return dataclasses.replace(run, state=FAILED, reason="it finished without an evaluation")
+    bad = next(((step, value) for step, value in run.curve if not math.isfinite(value)), None)
+    if bad:
+        return dataclasses.replace(
+            run, state=FAILED, reason=f"{run.metric} is {bad[1]} at step {bad[0]}"
+        )
+    return run
+
+
+def _areas(chosen: Chosen) -> dict[str, dict[int, float]]:
+    """The mean metric of each run over the steps that all runs were evaluated at.
+
+    A run that was evaluated from an earlier step on would have a lower mean for that alone.
+    """
+    curves = [run.curve for held in chosen.values() for run in held.values()]
+    shared = set.intersection(*({step for step, _ in curve} for curve in curves)) if curves else ()
+    return {
+        label: {
+            seed: mean_over_steps([at for at in run.curve if at[0] in shared] or run.curve)
+            for seed, run in held.items()
+        }
+        for label, held in chosen.items()
+    }
+
+
+def _method(
+    label: str, runs: Sequence[Run], chosen: Mapping[int, Run], areas: Mapping[int, float]
+) -> Method:
     held = list(chosen.values())
     finals = np.array([run.curve[-1][1] for run in held])
-    areas = np.array([mean_over_steps(run.curve) for run in held])
     losses = [run.losses[-1][1] for run in held if run.losses]
     rates = {run.rate for run in held}
     ended = {
         rate: [run.curve[-1][1] for run in at.values() if run.state == FINISHED and run.curve]
         for rate, at in by_rate(runs).items()
     }
-    kappas = _kappas(held)
+    kappas = mean_kappas(held)
     return Method(
         label=label,
         rate=rates.pop() if len(rates) == 1 else math.nan,
@@ -95,7 +141,7 @@ def _method(label: str, runs: Sequence[Run], chosen: Mapping[int, Run]) -> Metho
         failed=tuple(run for run in runs if run.state != FINISHED),
         final=mean_interval(finals) if held else None,
         spread=float(np.std(finals, ddof=1)) if len(held) > 1 else math.nan,
-        area=mean_interval(areas) if held else None,
+        area=mean_interval(np.array(list(areas.values()))) if held else None,
         loss=statistics.mean(losses) if losses else math.nan,
         kappa=kappas.get(0, math.nan),
         kappas=kappas,
@@ -119,28 +165,9 @@ def _curve(runs: Sequence[Run]) -> Curve | None:
     )
 
 
-def _kappas(runs: Sequence[Run], layer: int | None = None) -> dict[int, float]:
-    """Geometric means over runs, and over layers or of one, by the steps all runs were probed at.
-
-    Condition numbers of layers lie orders of magnitude apart: an arithmetic mean is that of the
-    worst one.
-    """
-    probed = [run.kappas for run in runs if run.kappas]
-    steps = sorted(set.intersection(*map(set, probed))) if probed else []
-    found = {}
-    for step in steps:
-        values = [
-            kappa
-            for held in probed
-            for place, kappa in held[step].items()
-            if layer is None or place == layer
-        ]
-        if values:
-            found[step] = statistics.geometric_mean(values)
-    return found
-
-
-def _pairs(chosen: Chosen, labels: Sequence[str], references: Sequence[str]) -> tuple[Pair, ...]:
+def _pairs(
+    chosen: Chosen, means: Areas, labels: Sequence[str], references: Sequence[str]
+) -> tuple[Pair, ...]:
     """Each method against each reference; of two references the pair counts once."""
     wanted = [
         (label, reference)
@@ -152,7 +179,7 @@ def _pairs(chosen: Chosen, labels: Sequence[str], references: Sequence[str]) -> 
     for label, reference in wanted:
         if (both := frozenset((label, reference))) not in seen:
             seen.add(both)
-            found.append(_pair(label, reference, chosen))
+            found.append(_pair(label, reference, chosen, means))
     finals, areas = holm([pair.p for pair in found]), holm([pair.p_area for pair in found])
     return tuple(
         dataclasses.replace(pair, p_adjusted=final, p_area=area)
@@ -160,13 +187,11 @@ def _pairs(chosen: Chosen, labels: Sequence[str], references: Sequence[str]) -> 
     )
 
 
-def _pair(label: str, reference: str, chosen: Chosen) -> Pair:
+def _pair(label: str, reference: str, chosen: Chosen, means: Areas) -> Pair:
     ours, theirs = chosen[label], chosen[reference]
     seeds = tuple(seed for seed in ours if seed in theirs)
     finals = np.array([ours[s].curve[-1][1] - theirs[s].curve[-1][1] for s in seeds])
-    areas = np.array(
-        [mean_over_steps(ours[s].curve) - mean_over_steps(theirs[s].curve) for s in seeds]
-    )
+    areas = np.array([means[label][s] - means[reference][s] for s in seeds])
     # Adjusted once all pairs are known.
     return Pair(
         label=label,
@@ -180,48 +205,6 @@ def _pair(label: str, reference: str, chosen: Chosen) -> Pair:
         speed=speed_against([(s, ours[s].curve, theirs[s].curve) for s in seeds]),
         p_area=paired_t(areas),
     )
-
-
-def _correlations(chosen: Chosen, labels: Sequence[str], metric: str) -> tuple[Correlation, ...]:
-    """kappa(J) before the first step against what became of the methods."""
-    probed = [label for label in labels if any(run.kappas.get(0) for run in chosen[label].values())]
-    if len(probed) < FEWEST_METHODS:
-        return ()
-    runs = {label: list(chosen[label].values()) for label in probed}
-    steps = [
-        speed_against(
-            [
-                (seed, run.curve, chosen[labels[0]][seed].curve)
-                for seed, run in chosen[label].items()
-                if seed in chosen[labels[0]]
-            ]
-        ).ratio
-        for label in probed
-    ]
-    outcomes = {
-        f"final {metric}": [statistics.mean(r.curve[-1][1] for r in runs[n]) for n in probed],
-        f"mean {metric} over the steps": [
-            statistics.mean(mean_over_steps(r.curve) for r in runs[n]) for n in probed
-        ],
-        f"steps to the final {metric} of {labels[0]}": [
-            math.nan if ratio is None else ratio.value for ratio in steps
-        ],
-    }
-    layers = sorted({layer for n in probed for r in runs[n] for layer in r.kappas.get(0, {})})
-    places = [None, *(layers if 1 < len(layers) <= MOST_LAYERS else [])]
-    found = []
-    for layer, (outcome, values) in itertools.product(places, outcomes.items()):
-        pairs = np.array(
-            [
-                (kappas[0], value)
-                for name, value in zip(probed, values, strict=True)
-                if 0 in (kappas := _kappas(runs[name], layer)) and not math.isnan(value)
-            ]
-        ).reshape(-1, 2)
-        rho, p = rank_correlation(pairs[:, 0], pairs[:, 1])
-        if not math.isnan(rho):
-            found.append(Correlation(layer, outcome, rho, p, len(pairs)))
-    return tuple(found)
 
 
 def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

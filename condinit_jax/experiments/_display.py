@@ -146,7 +146,8 @@ class LiveDisplay:
                 self._shares[place] = step / total if total else 0.0
                 self._each.update(task, completed=step, figures=_figures(rows))
         left = self._count.left(sum(self._shares.values()))
-        self._all.update(self._whole, completed=self._count.done, left=_left(left))
+        done = self._count.done + sum(self._shares.values())
+        self._all.update(self._whole, completed=done, left=_left(left))
 
     def ended(self, cell: Cell, reason: str, seconds: float) -> None:
         """Prints how it ended and takes its bar away."""

@@ -21,7 +21,9 @@ def paired_t(differences: Float[np.ndarray, "pairs"]) -> float:
         differences: One per pair.
 
     Returns:
-        The p value; NaN for fewer than two pairs, 1 where every difference is zero.
+        The p value; NaN for fewer than two pairs. Where all differences are the same, as those of
+        metrics counted on few examples can be, there is no spread to test against, and it is that
+        of `sign_flip`: two equal gains are no proof beyond doubt.
 
     Example:
         >>> round(paired_t(np.array([1.0, 2.0, 3.0])), 4)
@@ -29,8 +31,9 @@ def paired_t(differences: Float[np.ndarray, "pairs"]) -> float:
     """
     if len(differences) < 2:
         return math.nan
-    if np.ptp(differences) == 0:
-        return 1.0 if differences[0] == 0 else 0.0
+    # Equal but for rounding: 0.81 - 0.80 is not 0.82 - 0.81.
+    if np.ptp(differences) <= 1e-9 * np.max(np.abs(differences)):
+        return sign_flip(differences)
     return float(stats.ttest_1samp(differences, 0.0).pvalue)
 
 
@@ -107,9 +110,9 @@ def rank_correlation(
         >>> round(rho, 3), round(p, 4)  # two of 24 orders are as extreme
         (1.0, 0.0833)
     """
-    if len(first) < 3 or np.ptp(first) == 0 or np.ptp(second) == 0:
-        return math.nan, math.nan
     ranks, others = stats.rankdata(first), stats.rankdata(second)
+    if len(ranks) < 3 or np.ptp(ranks) == 0 or np.ptp(others) == 0:
+        return math.nan, math.nan
     ranks, others = _unit(ranks), _unit(others)
     rho = float(ranks @ others)
     if len(ranks) <= ENUMERATED // 2:

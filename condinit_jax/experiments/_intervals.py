@@ -32,7 +32,7 @@ def mean_interval(values: Float[np.ndarray, "runs"]) -> Estimate:
 
     Source:
         Hesterberg, "What Teachers Should Know About the Bootstrap", The American Statistician 69
-        (2015), section 4: expanded percentile interval.
+        (2015): the expanded percentile interval.
 
     Example:
         >>> mean_interval(np.array([1.0, 2.0, 3.0]))

@@ -8,9 +8,6 @@ from condinit_jax.experiments._comparison import Method
 from condinit_jax.experiments._intervals import FEWEST, median_coverage
 from condinit_jax.experiments._run import FINISHED, Run
 
-MACHINE = ("jax", "jaxlib", "flax", "platform", "device", "devices")
-"""Entries of `versions.json` in which runs should not differ."""
-
 
 def notes_on(
     runs: Sequence[Run], chosen: Mapping[str, Mapping[int, Run]], methods: Sequence[Method]
@@ -112,7 +109,7 @@ def _on_evaluations(runs: Sequence[Run]) -> Iterator[str]:
 
 
 def _on_machines(runs: Sequence[Run]) -> Iterator[str]:
-    for entry in MACHINE:
+    for entry in dict.fromkeys(entry for run in runs for entry in run.versions):
         held = sorted({str(run.versions[entry]) for run in runs if entry in run.versions})
         if len(held) > 1:
             yield f"Runs differ in {entry}: {', '.join(held)}."

@@ -59,6 +59,9 @@ def speed_against(pairs: Sequence[tuple[int, Curve, Curve]]) -> Speed:
     of its run: noise lets most runs touch their final value before the end, and a first passage
     compared with an end would favour every method, the reference against itself included.
 
+    An evaluation before the first step counts for neither: a reference that ends where it began
+    would need no steps, and no ratio to that is defined.
+
     A method that never reaches it has a ratio of at least its last step over the reference's; such
     a censored ratio is not left out, but counts as that lower bound.
 
@@ -76,7 +79,11 @@ def speed_against(pairs: Sequence[tuple[int, Curve, Curve]]) -> Speed:
     ratios = []
     for seed, curve, reference in pairs:
         target = reference[-1][1]
-        own, steps = first_reached(reference, target), first_reached(curve, target)
+        own, steps = (
+            first_reached([at for at in held if at[0] > 0], target) for held in (reference, curve)
+        )
+        if math.isinf(own):  # Never evaluated after a step: there is nothing to reach.
+            continue
         never = math.isinf(steps)
         ratios.append((seed, (curve[-1][0] if never else steps) / own, never))
     reached = sum(not never for *_, never in ratios)

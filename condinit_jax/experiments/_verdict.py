@@ -30,6 +30,11 @@ def verdict(comparison: Comparison) -> tuple[str, ...]:
 
     Returns:
         Sentences; runs that did not finish are never kept quiet.
+
+    Example:
+        >>> from condinit_jax.experiments import compare_runs
+        >>> verdict(compare_runs([], title="recipe", command=""))
+        ('No run has finished: there is nothing to compare yet.',)
     """
     ended = [method for method in comparison.methods if method.final is not None]
     if not ended:
@@ -98,7 +103,8 @@ def _steps(comparison: Comparison) -> Iterator[str]:
         word += f"{speed.count} tells: " if word.endswith("= ") else ""
         reach = f"reached in {speed.reached} of {_runs(speed.count)}"
         yield (
-            f"{pair.label} reaches {target} {word}in {_share(speed.ratio)} of its steps ({reach})."
+            f"{pair.label} reaches {target} {word}in {_share(speed.ratio)} of the steps that "
+            f"{pair.reference} needs ({reach})."
         )
 
 
@@ -131,6 +137,8 @@ def _finals(comparison: Comparison) -> Iterator[str]:
             f"{shown(pair.difference.high, metric, signed=True)}]"
         )
         figures = f"{value} {interval}, {_p(pair.p_adjusted)} after Holm's correction"
+        if pair.difference.value and math.isclose(pair.difference.low, pair.difference.high):
+            figures += " (the same for every seed: p is the sign-flip test's)"
         if pair.p_adjusted < LEVEL:
             word = "higher" if pair.difference.value > 0 else "lower"
             yield (
@@ -147,7 +155,10 @@ def _finals(comparison: Comparison) -> Iterator[str]:
 def _kappa(comparison: Comparison) -> Iterator[str]:
     """What a better conditioned start was worth."""
     by_label = {method.label: method for method in comparison.methods}
+    baseline = comparison.labels[0]
     for pair in comparison.pairs:
+        if pair.reference != baseline:
+            continue
         first, second = by_label[pair.label].kappa, by_label[pair.reference].kappa
         if not (first > 0 and second > 0) or pair.speed.ratio is None:
             continue

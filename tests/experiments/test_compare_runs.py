@@ -7,6 +7,7 @@ import statistics
 import numpy as np
 import pytest
 
+from condinit_jax.errors import UserError
 from condinit_jax.experiments import UNFINISHED, compare_runs
 from tests.experiments.synthetic import synthetic_run, synthetic_runs
 
@@ -84,6 +85,47 @@ def test_a_method_none_of_whose_runs_finished_has_no_figures():
     found = method(compared(runs), "tied")
     assert found.final is None
     assert found.curve is None
+
+
+@pytest.mark.parametrize(
+    ("curve", "reason"),
+    [
+        ((), "it finished without an evaluation"),
+        (((100, 0.5), (200, math.nan)), "accuracy is nan at step 200"),
+    ],
+)
+def test_a_run_that_finished_with_nothing_to_compare_has_failed(curve, reason):
+    default, tied = synthetic_runs(("default", "tied"), (0,))
+    found = method(compared([default, dataclasses.replace(tied, curve=curve)]), "tied")
+    assert found.final is None
+    assert [run.reason for run in found.failed] == [reason]
+
+
+def test_means_over_the_steps_are_of_the_same_steps():
+    """A run that was evaluated later for the first time has no higher mean for that."""
+    default, tied = synthetic_runs(
+        ("default", "tied"), (0,), finals={"tied": 0.78}, speeds={"tied": 1.0}, noise=0.0
+    )
+    (pair,) = compared([default, dataclasses.replace(tied, curve=tied.curve[1::2])]).pairs
+    assert pair.area.value == pytest.approx(0.0, abs=1e-12)
+
+
+def test_a_reference_that_is_no_method_is_named():
+    with pytest.raises(UserError, match="against = 'tyed': is not among default, tied"):
+        compared(synthetic_runs(("default", "tied"), (0,)), against=("tyed",))
+
+
+@pytest.mark.parametrize("renamed", [(3, 0, 2, 1), (7, 5, 40, 6)])
+def test_what_seeds_are_called_changes_no_figure(renamed):
+    runs = synthetic_runs(LABELS[:2], (0, 1, 2, 3))
+    (one,) = compared(runs).pairs
+    (other,) = compared([dataclasses.replace(r, seed=renamed[r.seed]) for r in runs]).pairs
+    assert other.p == pytest.approx(one.p)
+    assert other.p_sign == one.p_sign
+    assert dataclasses.astuple(other.difference) == pytest.approx(
+        dataclasses.astuple(one.difference)
+    )
+    assert other.speed.ratio == one.speed.ratio
 
 
 def test_nothing_finished_is_no_error():

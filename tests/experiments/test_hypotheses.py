@@ -49,6 +49,12 @@ def test_many_pairs_are_sampled_near_the_exact_value():
     assert sign_flip(differences) == pytest.approx(paired_t(differences), abs=0.02)
 
 
+@pytest.mark.parametrize("equal", [[0.01, 0.01], [0.81 - 0.80, 0.82 - 0.81]])
+def test_equal_differences_of_a_coarse_metric_are_no_proof(equal):
+    """Student's t is infinite there, or but for rounding."""
+    assert paired_t(np.array(equal)) == 0.5
+
+
 def test_no_difference_at_all_is_no_finding():
     assert paired_t(np.zeros(4)) == sign_flip(np.zeros(4)) == 1.0
 
@@ -97,6 +103,7 @@ def test_infinite_values_rank_last():
 
 def test_constants_and_few_items_have_no_correlation():
     assert math.isnan(rank_correlation(np.ones(5), np.arange(5.0))[0])
+    assert math.isnan(rank_correlation(np.arange(4.0), np.full(4, np.inf))[0])
     assert math.isnan(rank_correlation(np.arange(2.0), np.arange(2.0))[1])
 
 

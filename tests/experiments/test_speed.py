@@ -48,6 +48,13 @@ def test_where_most_never_get_there_the_ratio_is_infinite():
     assert (found.ratio.value, found.reached) == (np.inf, 0)
 
 
+def test_what_a_run_has_before_its_first_step_is_no_step_to_it():
+    collapsed, learns = [(0, 0.1), (10, 0.1), (20, 0.1)], [(0, 0.1), (10, 0.05), (20, 0.3)]
+    found = speed_against([(0, learns, collapsed), (1, collapsed, learns)])
+    assert found.ratios == ((0, 2.0, False), (1, 1.0, True))
+    assert speed_against([(0, learns, [(0, 0.1)])]).ratio is None
+
+
 def test_without_pairs_there_is_no_ratio():
     assert speed_against([]).ratio is None
 

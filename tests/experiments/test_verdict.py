@@ -15,8 +15,8 @@ def said(runs, **more):
 def test_a_method_that_is_sooner_and_better_is_said_to_be():
     sentences = said(synthetic_runs(("default", "conditioned")))
     assert sentences[0] == (
-        "conditioned reaches the final accuracy of default sooner: in 80 % [70, 90] of its steps "
-        "(reached in 5 of 5 runs)."
+        "conditioned reaches the final accuracy of default sooner: in 80 % [70, 90] of the "
+        "steps that default needs (reached in 5 of 5 runs)."
     )
     assert sentences[1].startswith("conditioned ends higher than default: final accuracy +")
     assert "conditioned starts with a kappa(J) 10.0 times lower" in sentences[2]
@@ -114,9 +114,19 @@ def test_other_metrics_than_shares_are_shown_as_they_are():
         dataclasses.replace(
             run, metric="reward", curve=tuple((step, 100 * value) for step, value in run.curve)
         )
-        for run in synthetic_runs(("default", "tied"), speeds={"tied": 1.0}, noise=0.0)
+        for run in synthetic_runs(("default", "tied"), speeds={"tied": 1.0}, noise=1e-7)
     ]
-    assert any("tied ends higher than default: final reward +1 [+1, +1]" in s for s in said(runs))
+    text = " ".join(said(runs))
+    assert "tied ends higher than default: final reward +1 [+1, +1], p < 0.0001" in text
+
+
+def test_the_same_difference_for_every_seed_is_no_proof():
+    """Accuracies of few examples do that: two seeds, each one example better."""
+    runs = synthetic_runs(("default", "tied"), (0, 1), speeds={"tied": 1.0}, noise=0.0)
+    text = " ".join(said(runs))
+    assert "no difference is found at n = 2: +1.0 points [+1.0, +1.0], p = 0.5" in text
+    assert "(the same for every seed: p is the sign-flip test's)" in text
+    assert "sooner:" not in text
 
 
 @pytest.mark.parametrize("labels", [("default", "conditioned", "tied"), ("tied", "conditioned")])

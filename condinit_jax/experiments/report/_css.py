@@ -15,8 +15,9 @@ body {
 }
 header { margin-bottom: 2.5rem; }
 p, ul { max-width: 46rem; margin: 0 0 1rem; }
+ul.long { max-width: none; columns: 26rem 2; column-gap: 2.5rem; }
 ul { padding-left: 1.25rem; }
-li { margin-bottom: .4rem; }
+li { margin-bottom: .4rem; break-inside: avoid; }
 .kind { margin: 0; color: var(--muted); font-size: .9rem; }
 h1 { margin: .1rem 0 .3rem; font-size: 1.5rem; line-height: 1.3; overflow-wrap: anywhere; }
 .extent { margin: 0; color: var(--muted); font-size: .9rem; }
@@ -47,7 +48,7 @@ table {
   font-size: .875rem; line-height: 1.25rem;
 }
 caption { padding-bottom: .5rem; color: var(--muted); text-align: left; }
-th, td { padding: .5rem .65rem; border-bottom: 1px solid var(--line); vertical-align: top; }
+th, td { padding: .5rem .55rem; border-bottom: 1px solid var(--line); vertical-align: top; }
 thead th {
   border-bottom: 1px solid var(--muted); color: var(--muted); font-weight: 500;
   vertical-align: bottom; max-width: 9rem;
@@ -62,7 +63,8 @@ tbody th {
 tbody th.figures { min-width: 0; }
 td.figures { white-space: nowrap; }
 td.words { min-width: 4rem; max-width: 32rem; overflow-wrap: break-word; }
-.note { display: block; color: var(--muted); font-size: .8rem; line-height: 1.125rem; }
+.note { display: block; color: var(--muted); font-size: .91em; line-height: 1.125rem; }
+.paper { display: none; }
 .key {
   display: inline-block; width: 1.4rem; margin-right: .5rem; vertical-align: middle;
   text-indent: 0;
@@ -90,10 +92,15 @@ pre {
   figure, tr, pre { break-inside: avoid; }
   .pictures { grid-template-columns: 1fr 1fr; gap: 1rem; }
   .scroll { overflow: visible; }
-  table { font-size: 7.5pt; }
+  picture, details:not([open]) { display: none; }
+  section:not(:has(> :not(h2, details:not([open])))) { display: none; }
+  .paper { display: block; }
+  table { font-size: 7.5pt; line-height: 1.3; }
+  .note { line-height: 1.3; }
+  .key { width: .9rem; margin-right: .3rem; }
+  .named { padding-left: 1.55rem; text-indent: -1.2rem; }
   th, td { padding: .25rem .35rem; }
   tbody th { position: static; min-width: 0; }
-  details:not([open]) { display: none; }
 }
 """
 

@@ -18,7 +18,7 @@ METHOD_FIELDS = (
     "label", "seeds", "failed", "rate", "metric", "final", "final_low", "final_high", "final_sd",
     "area", "area_low", "area_high", "loss", "kappa_start", "reference", "pairs", "difference",
     "difference_low", "difference_high", "p", "p_holm", "p_sign", "area_difference",
-    "area_difference_low", "area_difference_high", "steps_share", "steps_share_low",
+    "area_difference_low", "area_difference_high", "area_p_holm", "steps_share", "steps_share_low",
     "steps_share_high", "reached", "reached_of", "median_reached",
 )  # fmt: skip
 
@@ -95,6 +95,7 @@ def _pair(pair: Pair) -> dict[str, Any]:
         "p_holm": pair.p_adjusted,
         "p_sign": pair.p_sign,
         **_estimate("area_difference", pair.area),
+        "area_p_holm": pair.p_area,
         **_estimate("steps_share", ratio),
         "reached": pair.speed.reached,
         "reached_of": pair.speed.count,

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from condinit_jax.experiments._comparison import Comparison
+from condinit_jax.experiments._intervals import FEWEST
 from condinit_jax.experiments._run import FINISHED
 from condinit_jax.experiments.report._figures import (
     Picture,
@@ -30,8 +31,9 @@ from condinit_jax.experiments.report._tables import (
 from condinit_jax.training.progress import clock_text
 
 READING = (
-    "After ± stands the standard deviation over seeds. Brackets hold 95 % bootstrap intervals, "
-    "with a round bracket at an open end. Differences are paired by seed: runs of one seed see "
+    "After ± stands the standard deviation over seeds. Brackets hold 95 % intervals, with a round "
+    f"bracket at an open end: those of means are Student's t below {FEWEST} seeds and of the "
+    "bootstrap from there on. Differences are paired by seed: runs of one seed see "
     "the same batches in the same order. p is of the paired t test after Holm's correction over "
     "all pairs; differences with p < 0.05 are in bold. The share of the reference's steps is the "
     "median over seeds of the steps until a method first reaches the reference's final value, "
@@ -126,6 +128,7 @@ def make_document(comparison: Comparison, verdict: Sequence[str]) -> Document:
     Returns:
         The document.
     """
+    several_references = len({pair.reference for pair in comparison.pairs}) > 1
     made = (
         _section(
             "curves",
@@ -137,7 +140,7 @@ def make_document(comparison: Comparison, verdict: Sequence[str]) -> Document:
         _section("methods", "Methods", methods_table(comparison), Text(READING, small=True)),
         _section(
             "pairs",
-            "Against the reference",
+            "Against the reference" + ("s" if several_references else ""),
             _pictures(differences_picture(comparison), shares_picture(comparison)),
             _folded("All figures of the paired comparisons", pairs_table(comparison)),
         ),

@@ -8,9 +8,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from condinit_jax.experiments._comparison import Comparison, Pair
+from condinit_jax.experiments._verdict import LEVEL
 from condinit_jax.experiments.report._ends import SIZE, WIDTH, shortened
 from condinit_jax.experiments.report._format import MINUS, NOT_REACHED, Units, decimal
-from condinit_jax.experiments.report._tables import LEVEL
 from condinit_jax.experiments.report._theme import Theme, look, new_figure, text_width
 
 TICKS = (0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.2, 1.5, 2, 3, 4, 6, 8, 12)
@@ -81,10 +81,10 @@ def draw_shares(comparison: Comparison, theme: Theme) -> Figure:
             if ratio.high == math.inf:
                 axes.plot(high, at, ">", color=color, ms=5, clip_on=False)
         if math.isfinite(ratio.value):
-            differs = ratio.high < 1 or ratio.low > 1
+            differs = pair.p_area < LEVEL and (ratio.high < 1 or ratio.low > 1)
             _point(axes, ratio.value, at, color, differs, theme)
         else:
-            text = axes.text(high, at + 0.2, NOT_REACHED, ha="right", va="bottom", fontsize=8)
+            text = axes.text(high, at + 0.1, NOT_REACHED, ha="right", va="top", fontsize=8)
             text.set_color(theme.muted)
     ticks = [tick for tick in TICKS if low <= tick <= high]
     while len(ticks) > 8:

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable
 
 from condinit_jax.experiments._comparison import Estimate
+from condinit_jax.experiments._verdict import is_share
 
 DASH = "\N{EN DASH}"
 """Stands where there is no figure."""
@@ -39,7 +40,7 @@ class Units:
     @property
     def in_percent(self) -> bool:
         """Whether it is a share."""
-        return self.metric == "accuracy" or self.metric.endswith("_accuracy")
+        return is_share(self.metric)
 
     @property
     def axis(self) -> str:
@@ -110,17 +111,36 @@ def significant(value: float, digits: int) -> str:
 
     Example:
         >>> [significant(value, 3) for value in (0.1234, 1234.4, 1.5e7, 2e-9)]
-        ['0.123', '1234', '1.5×10⁷', '2×10⁻⁹']
+        ['0.123', '1230', '1.5×10⁷', '2×10⁻⁹']
     """
     if not math.isfinite(value):
         return _not_finite(value)
     size = abs(value)
     if value == 0 or 1e-4 <= size < 1e5:
-        return _minus(f"{value:.0f}" if size >= 10**digits else f"{value:.{digits}g}")
+        rounded = float(f"{value:.{digits}g}")
+        return _minus(f"{rounded:.0f}" if size >= 10**digits else f"{value:.{digits}g}")
+    return power_of_ten(value, digits)
+
+
+def power_of_ten(value: float, digits: int = 3) -> str:
+    """A number as a power of ten with its factor.
+
+    Args:
+        value: The number, finite.
+        digits: Significant digits of the factor.
+
+    Returns:
+        The text; without a factor of 1.
+
+    Example:
+        >>> power_of_ten(1000), power_of_ten(0.0205)
+        ('10³', '2.05×10⁻²')
+    """
     mantissa, power = f"{value:.{digits - 1}e}".split("e")
     mantissa = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
     sign = "⁻" if int(power) < 0 else ""
-    return _minus(f"{mantissa}{TIMES}10{sign}{str(abs(int(power))).translate(SUPERSCRIPTS)}")
+    ten = f"10{sign}{str(abs(int(power))).translate(SUPERSCRIPTS)}"
+    return ten if mantissa == "1" else _minus(f"{mantissa}{TIMES}{ten}")
 
 
 def kappa(value: float) -> str:

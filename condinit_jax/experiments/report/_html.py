@@ -24,6 +24,9 @@ from condinit_jax.experiments.report._theme import LIGHT, dash
 PARTS = re.compile(r"(?<=[/:,=+_.])(?=\w)")
 """Where long names may be broken."""
 
+MANY = 6
+"""Sentences that stand in one column."""
+
 PAGE = """\
 <!DOCTYPE html>
 <html lang="en">
@@ -142,7 +145,8 @@ def _items(block: Items) -> str:
 
 
 def _list(items: tuple[str, ...]) -> str:
-    return "<ul>\n" + "".join(f"<li>{escape(item)}</li>\n" for item in items) + "</ul>\n"
+    kind = ' class="long"' if len(items) > MANY else ""
+    return f"<ul{kind}>\n" + "".join(f"<li>{escape(item)}</li>\n" for item in items) + "</ul>\n"
 
 
 def _command(block: Command) -> str:
@@ -165,6 +169,8 @@ def _picture(picture: Picture) -> str:
         f'<source media="{MAIN} and (prefers-color-scheme: dark)" srcset="{_uri(picture.dark)}">\n'
         f'<img src="{_uri(picture.light)}" alt="{escape(picture.alt)}" '
         f'width="{width}" height="{height}">\n</picture>\n'
+        # Browsers do not choose again when they print, and paper is white.
+        f'<img class="paper" src="{_uri(picture.light)}" alt="">\n'
         f"<figcaption>{escape(picture.caption)}</figcaption>\n</figure>\n"
     )
 

@@ -4,6 +4,7 @@ import dataclasses
 import math
 
 from condinit_jax.experiments._comparison import Comparison, Estimate, Method, Pair, Speed
+from condinit_jax.experiments._verdict import LEVEL
 from condinit_jax.experiments.report._format import (
     DASH,
     Units,
@@ -16,9 +17,6 @@ from condinit_jax.experiments.report._format import (
     share,
     significant,
 )
-
-LEVEL = 0.05
-"""Differences with a smaller adjusted p are set in bold."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,16 +67,23 @@ def methods_table(comparison: Comparison) -> Table:
     pairs = {(pair.label, pair.reference): pair for pair in comparison.pairs}
     rated = several_rates(comparison)
     losses = any(math.isfinite(method.loss) for method in comparison.methods)
-    head = ["method", "seeds", *(["learning rate"] if rated else []), f"final {units.axis}"]
+    head = [
+        "method",
+        "seeds",
+        "failed",
+        *(["learning rate"] if rated else []),
+        f"final {units.axis}",
+    ]
     for reference in references:
         head += [f"difference to {reference}" + _bracketed(units.gap_unit), "p (Holm)"]
         head += [f"share of {reference}'s steps"]
     over_steps = "mean over the steps" + (", %" if units.in_percent else "")
     head += [over_steps, *(["training loss, nats"] if losses else [])]
-    head += ["κ(J) at start", "failed"]
+    head += ["κ(J) at start"]
     rows = []
     for number, method in enumerate(comparison.methods):
-        row = [Cell(method.label, method=number), Cell(str(len(method.seeds)))]
+        counts = (len(method.seeds), len(method.failed))
+        row = [Cell(method.label, method=number), *(Cell(str(count)) for count in counts)]
         if rated:
             row.append(Cell(learning_rate(method.rate) if method.seeds else DASH))
         row.append(_final(method, units))
@@ -87,7 +92,7 @@ def methods_table(comparison: Comparison) -> Table:
         row.append(_estimate(method.area, units))
         if losses:
             row.append(Cell(decimal(method.loss, 3)))
-        row += [Cell(kappa(method.kappa)), Cell(str(len(method.failed)))]
+        row.append(Cell(kappa(method.kappa)))
         rows.append(tuple(row))
     caption = "Methods, with means over seeds"
     return Table(caption, tuple(head), tuple(rows))
@@ -114,7 +119,8 @@ def pairs_table(comparison: Comparison) -> Table | None:
         "p (t)",
         "p (Holm)",
         "p (signs)",
-        f"difference in mean {comparison.metric}" + _bracketed(units.gap_unit),
+        "difference in mean over the steps" + _bracketed(units.gap_unit),
+        "p (its t, Holm)",
         "share of the steps",
         "reached",
         "share by seed",
@@ -129,13 +135,14 @@ def pairs_table(comparison: Comparison) -> Table | None:
             Cell(probability(pair.p_adjusted)),
             Cell(probability(pair.p_sign)),
             _gap(pair.area, units),
+            Cell(probability(pair.p_area)),
             _share(pair.speed),
             Cell(f"{pair.speed.reached} of {pair.speed.count}"),
             Cell(_ratios(pair.speed)),
         )
         for pair in comparison.pairs
     )
-    return Table("All figures of the paired comparisons", head, rows, words=(0, 1, 2, 10))
+    return Table("All figures of the paired comparisons", head, rows, words=(0, 1, 2, 11))
 
 
 def correlations_table(comparison: Comparison) -> Table | None:

@@ -150,7 +150,7 @@ def text_width(figure: Figure, texts: list[str], size: float) -> float:
     return max(widths)
 
 
-def svg(draw: Callable[[Theme], Figure], theme: Theme) -> str:
+def svg(draw: Callable[[Theme], Figure], theme: Theme) -> tuple[str, tuple[int, int]]:
     """A picture as an SVG document without any address but that of SVG itself.
 
     Args:
@@ -158,7 +158,8 @@ def svg(draw: Callable[[Theme], Figure], theme: Theme) -> str:
         theme: Its colours.
 
     Returns:
-        The document; its text is text, in the fonts of the reader's machine.
+        The document, whose text is text, in the fonts of the reader's machine; and its width and
+        height in CSS pixels.
     """
     held = io.StringIO()
     nothing = {"Date": None, "Creator": None, "Format": None, "Type": None}
@@ -167,7 +168,8 @@ def svg(draw: Callable[[Theme], Figure], theme: Theme) -> str:
         _quietly(lambda: figure.savefig(held, format="svg", metadata=nothing))
     text = held.getvalue()
     text = text[text.index("<svg") :]
-    return re.sub(r"(?<=px )'DejaVu Sans'[^;\"]*", FONTS, text)
+    width, height = (round(96 * float(side)) for side in figure.get_size_inches())
+    return re.sub(r"(?<=px )'DejaVu Sans'[^;\"]*", FONTS, text), (width, height)
 
 
 def _quietly(act: Callable[[], Any]) -> Any:

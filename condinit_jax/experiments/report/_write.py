@@ -1,5 +1,6 @@
 """The files of a report, all of them or none."""
 
+import contextlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -51,15 +52,23 @@ def write_report(
     directory = Path(directory)
     paths = [directory / name for name in texts]
     besides = [path.with_name(path.name + ".tmp") for path in paths]
+    for path in paths:
+        if path.is_dir():
+            raise UserError(
+                f"{path}: is a directory, and the report has a file there; move it away"
+            )
     at = directory
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for at, text in zip(besides, texts.values(), strict=True):
-            at.write_text(text, encoding="utf-8")
+            # Paths of runs may hold bytes that are no text.
+            at.write_text(text, encoding="utf-8", errors="replace")
         for beside, at in zip(besides, paths, strict=True):
             os.replace(beside, at)
     except OSError as error:
-        for beside in besides:
-            beside.unlink(missing_ok=True)
         raise UserError(f"{at}: {error.strerror}; give a directory to write to") from error
+    finally:
+        for beside in besides:
+            with contextlib.suppress(OSError):
+                beside.unlink()
     return paths

@@ -152,5 +152,6 @@ def _pair(method, reference, ahead):
         p_adjusted=min(1.0, 2.5 * p) if p == p else p,
         p_sign=math.nan if single else 0.0625,
         area=Estimate(0.8 * gap, 0.8 * gap - half, 0.8 * gap + half),
+        p_area=min(1.0, 3.1 * p) if p == p else p,
         speed=Speed(Estimate(ratio, *ends), reached, len(seeds), shares),
     )

@@ -44,7 +44,7 @@ def verdict(comparison: Comparison) -> tuple[str, ...]:
     sentences = [*_steps(comparison), *_finals(comparison)]
     if not sentences:
         sentences = ["No two methods have finished runs of the same seed: nothing can be compared."]
-    return (*sentences, *_kappa(comparison), *_lost(comparison))
+    return (*sentences, *_lost(comparison), *_kappa(comparison))
 
 
 def shown(value: float, metric: str, *, signed: bool = False, digits: int = 1) -> str:

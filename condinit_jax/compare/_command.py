@@ -126,7 +126,14 @@ def _compare(request: Request) -> int:
 
 def _plan(request: Request) -> Plan:
     recipe = configs.load(request.recipe, directories=(Path(), ROOT))
-    cells = make_grid(recipe, request.variants, request.seeds, request.rates, request.assignments)
+    cells = make_grid(
+        recipe,
+        request.variants,
+        request.seeds,
+        request.rates,
+        request.assignments,
+        here=not (request.dry_run or request.slurm or request.report),
+    )
     return Plan(
         recipe=request.recipe,
         commands=(request.command(),),

@@ -42,6 +42,8 @@ def make_grid(
     seeds: Sequence[int],
     rates: Sequence[float] = (),
     assignments: Sequence[str] = (),
+    *,
+    here: bool = True,
 ) -> list[Cell]:
     """Every variant with every seed and learning rate.
 
@@ -53,6 +55,8 @@ def make_grid(
         seeds: Seeds.
         rates: Peak learning rates; empty for the recipe's own.
         assignments: Changes to the recipe that all runs share.
+        here: Whether the runs are made on this machine: then it must have the data, and methods
+            that do not fit the model are found before the first run, not hours later.
 
     Returns:
         The cells, in the order in which they are run.
@@ -60,30 +64,38 @@ def make_grid(
     Raises:
         UserError: If a config is wrong, or a method does not fit the model.
     """
-    made = {}
-    tasks_made: dict[str, tasks.Task] = {}
-    # Whatever is wrong with a method is found before the first run, not hours later.
-    for variant in variants:
-        run = configs.parse(configs.override(recipe, [*assignments, *variant.assignments]))
-        same = repr((run.task, run.data, run.model))
-        if same not in tasks_made:
-            tasks_made[same] = tasks.build(run)
-        method_data(methods.build(run.init, tasks_made[same].facts()))
-        refiner_of(run)
-        made[variant.label] = run
+    if here:
+        plain = [configs.override(recipe, [*assignments, *v.assignments]) for v in variants]
+        _check_methods([configs.parse(config) for config in plain])
     cells = []
     for seed in seeds:
         for rate in rates or (None,):
             for variant in variants:
-                own = rate if rate is not None else made[variant.label].optimizer.lr
                 changed = [*assignments, *variant.assignments, f"seed={seed}"]
                 changed += [] if rate is None else [f"optimizer.lr={rate!r}"]
                 run = configs.parse(configs.override(recipe, changed))
-                place = _place(variant.label, seed, rate)
                 cells.append(
-                    Cell(variant.label, seed, own, place, tuple(changed), configs.to_dict(run))
+                    Cell(
+                        label=variant.label,
+                        seed=seed,
+                        rate=run.optimizer.lr,
+                        place=_place(variant.label, seed, rate),
+                        assignments=tuple(changed),
+                        config=configs.to_dict(run),
+                    )
                 )
     return cells
+
+
+def _check_methods(runs: Sequence[configs.Config]) -> None:
+    """Builds whatever the runs' methods need; of tasks, those that differ."""
+    known: dict[str, tasks.Task] = {}
+    for run in runs:
+        same = repr((run.task, run.data, run.model))
+        if same not in known:
+            known[same] = tasks.build(run)
+        method_data(methods.build(run.init, known[same].facts()))
+        refiner_of(run)
 
 
 def _place(label: str, seed: int, rate: float | None) -> str:

@@ -23,6 +23,7 @@ from condinit_jax.training.state import init_state, method_data
 
 Variables = tuple[chex.ArrayTree, chex.ArrayTree]
 
+
 @dataclasses.dataclass(frozen=True)
 class Subject:
     """One model to probe.

@@ -9,10 +9,9 @@ from condinit_jax.errors import UserError
 
 
 def test_a_command_is_read_whole():
-    request = read(
-        "--config a.py:x --config.steps=9 --init default,xavier,conditioned:value=joint --seeds 5 "
-        "--lr 1e-3,3e-4 --against default,xavier --workdir runs/a --jobs 2".split()
-    )
+    what = "--config a.py:x --config.steps=9 --init default,xavier,conditioned:value=joint"
+    how = "--seeds 5 --lr 1e-3,3e-4 --against default,xavier --workdir runs/a --jobs 2"
+    request = read(f"{what} {how}".split())
     assert request.recipe == "a.py:x"
     assert request.assignments == ("steps=9",)
     assert [variant.label for variant in request.variants] == [

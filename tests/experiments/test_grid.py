@@ -98,3 +98,10 @@ def test_another_seed_differs_in_data_order_and_all_kernels(recipe):
 def test_a_method_that_cannot_be_is_refused_before_the_first_run(recipe, init, message):
     with pytest.raises(UserError, match=message):
         make_grid(recipe, read_variants([init]), (0,))
+
+
+def test_runs_for_another_machine_need_no_data_here(recipe):
+    there = configs.override(recipe, ["data.source=folder", "data.dir=/not/on/this/machine"])
+    assert len(make_grid(there, VARIANTS, (0, 1), here=False)) == 6
+    with pytest.raises(UserError, match="/not/on/this/machine"):
+        make_grid(there, VARIANTS, (0, 1))

@@ -75,8 +75,10 @@ def row(method: Method, pair: Pair | None) -> str:
     final += "" if math.isnan(method.spread) else f" ± {100 * method.spread:.1f}"
     against, speed = "", ""
     if pair is not None and pair.difference is not None:
-        against = f"{100 * pair.difference.value:+.1f} [{100 * pair.difference.low:+.1f}, "
-        against += f"{100 * pair.difference.high:+.1f}]"
+        against = f"{100 * pair.difference.value:+.1f}"
+        if len(pair.seeds) > 1:
+            ends = (pair.difference.low, pair.difference.high)
+            against += " [{:+.1f}, {:+.1f}]".format(*(100 * end for end in ends))
         shares = [f"{'> ' * late}{100 * share:.0f} %" for _, share, late in pair.speed.ratios]
         speed = ", ".join(shares)
     return f"| {name} | {len(method.seeds)} | {100 * early:.1f} | {final} | {against} | {speed} |"
@@ -93,12 +95,13 @@ def table(found: Comparison) -> str:
         f"minus `{BASELINE}`, same seed, points | steps to its final accuracy, of its own steps |"
     )
     note = (
-        "Mean ± standard deviation over the runs that ended, best first; differences with a 95 % "
-        "bootstrap interval. Steps: first evaluation (every 100 steps) at or above the baseline's "
-        "final accuracy of the same seed, over the baseline's own first such evaluation; > where "
-        "it was never reached."
+        "Mean ± standard deviation over the runs that ended, best first; differences with their "
+        "95 % interval, not corrected for the number of rows. Steps: first evaluation (every 100 "
+        "steps) at or above the baseline's final accuracy of the same seed, over the baseline's "
+        "own first such evaluation; > where it was never reached."
     )
-    rows = [row(method, pairs.get(method.label)) for method in methods]
+    begun = [method for method in methods if method.seeds or any(r.curve for r in method.failed)]
+    rows = [row(method, pairs.get(method.label)) for method in begun]
     return "\n".join([titles, "|---|---|---|---|---|---|", *rows, "", note])
 
 

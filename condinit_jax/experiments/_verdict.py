@@ -146,9 +146,11 @@ def _finals(comparison: Comparison) -> Iterator[str]:
                 f"n = {count}."
             )
         else:
+            apart = pair.difference.low > 0 or pair.difference.high < 0
+            word = "a difference is suggested but not" if apart else "no difference is"
             yield (
-                f"Between the final {metric} of {pair.label} and {pair.reference} no difference is "
-                f"found at n = {count}: {figures}."
+                f"Between the final {metric} of {pair.label} and {pair.reference} {word} "
+                f"established at n = {count}: {figures}."
             )
 
 

@@ -56,10 +56,20 @@ def test_no_difference_is_claimed_between_equals():
 def test_a_tie_shows_how_large_a_difference_could_hide():
     runs = synthetic_runs(("default", "tied"), finals={"tied": 0.78}, noise=0.01)
     sentence = next(s for s in said(runs) if s.startswith("Between"))
-    assert "no difference is found at n = 5: " in sentence
+    assert "no difference is established at n = 5: " in sentence
     assert "[-" in sentence
     assert ", +" in sentence
     assert "after Holm's correction" in sentence
+
+
+def test_a_large_difference_of_few_seeds_among_many_pairs_is_not_called_none():
+    """Corrected for eight pairs, three seeds establish little; their interval says much."""
+    labels = ("default", *"bcdefgh", "tied")
+    runs = synthetic_runs(
+        labels, (0, 1, 2), finals=dict.fromkeys(labels, 0.78) | {"tied": 0.6}, noise=0.02
+    )
+    sentence = next(s for s in said(runs) if s.startswith("Between the final accuracy of tied"))
+    assert "a difference is suggested but not established at n = 3: -1" in sentence
 
 
 def test_one_run_of_each_decides_nothing():
@@ -124,7 +134,10 @@ def test_the_same_difference_for_every_seed_is_no_proof():
     """Accuracies of few examples do that: two seeds, each one example better."""
     runs = synthetic_runs(("default", "tied"), (0, 1), speeds={"tied": 1.0}, noise=0.0)
     text = " ".join(said(runs))
-    assert "no difference is found at n = 2: +1.0 points [+1.0, +1.0], p = 0.5" in text
+    assert (
+        "a difference is suggested but not established at n = 2: +1.0 points [+1.0, +1.0], p = 0.5"
+        in text
+    )
     assert "(the same for every seed: p is the sign-flip test's)" in text
     assert "sooner:" not in text
 

@@ -110,13 +110,16 @@ def main() -> None:
     parser.add_argument("--seeds", default="3", help="how many, or which, as in 0,1")
     parser.add_argument("--jobs", help="runs at once")
     parser.add_argument("--workdir", type=pathlib.Path, default=ROOT / "runs" / "methods")
+    parser.add_argument("--report", action="store_true", help="make no runs, take what is there")
     parser.add_argument("--write", action="store_true", help="update docs/methods.md")
     flags = parser.parse_args()
     workdir = flags.workdir.absolute()
     teacher = workdir.with_name(f"{workdir.name}-teacher")
-    train_teacher(teacher)
+    if not flags.report:
+        train_teacher(teacher)
     argv = ["--init", ",".join(inits(teacher)), "--seeds", flags.seeds, "--workdir", str(workdir)]
     argv += ["--config.probe.every=0", *(["--jobs", flags.jobs] if flags.jobs else [])]
+    argv += ["--report"] if flags.report else []
     if (code := compare(argv)) not in (0, 1):
         raise SystemExit(code)
     plan = read_plan(workdir)

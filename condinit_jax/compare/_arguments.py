@@ -22,9 +22,11 @@ HELP = f"""examples:
   {PROGRAM} --config configs/vit.py:b,imagenet --init default,conditioned --slurm compare.sh
   {PROGRAM} --report --workdir runs/first
 
-The first of --init is the baseline. The same command with the same --workdir goes on where it was
-stopped, and more seeds, rates or methods are added to what is there. DIR gets report.html,
-report.md, runs.csv and methods.csv; a run's own output is in its directory's output.txt.
+The first of --init is the baseline, also when methods are added later. The same command with the
+same --workdir goes on where it was stopped, and more seeds, rates or methods are added to what is
+there. DIR gets report.html, report.md, runs.csv and methods.csv; a run's own output is in its
+directory's output.txt. --report without --init takes what DIR holds: a plan that a call left there,
+or runs that differ in initialization, seed and rate alone.
 """
 
 
@@ -66,7 +68,7 @@ class Request:
         counted = self.seeds == tuple(range(len(self.seeds)))
         words += ["--seeds", str(len(self.seeds)) if counted else ",".join(map(str, self.seeds))]
         if self.rates:
-            words += ["--lr", ",".join(f"{rate:g}" for rate in self.rates)]
+            words += ["--lr", ",".join(map(repr, self.rates))]
         if self.against:
             words += ["--against", ",".join(self.against)]
         return shlex.join(words)
@@ -120,7 +122,7 @@ def parser() -> argparse.ArgumentParser:
         "--jobs",
         metavar="N",
         type=_count,
-        help="runs at once (default: one per GPU, or core up to 4)",
+        help="runs at once, sharing GPUs or cores (default: one per GPU, or per core up to 4)",
     )
     how("--dry-run", action="store_true", help="print a train.py command for each run, no more")
     how("--slurm", metavar="FILE", help="write an array script for SLURM instead of running")

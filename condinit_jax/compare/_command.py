@@ -32,6 +32,7 @@ from condinit_jax.experiments import (
     write_plan,
     write_report,
 )
+from condinit_jax.methods import DEFAULT
 from condinit_jax.training.files import write_text
 
 INTERRUPTED = 130
@@ -85,6 +86,9 @@ def _compare(request: Request) -> int:
         return 0
     runs = gather(plan, directory)
     if request.report:
+        if not directory.is_dir():
+            raise UserError(f"--workdir = {str(directory)!r}: no such directory")
+        write_plan(plan, directory)
         _report(runs, plan, request)
         return 0
     if request.slurm:
@@ -146,7 +150,9 @@ def _plan(request: Request) -> Plan:
 def _report(runs: Sequence[Run], plan: Plan | None, request: Request) -> Comparison:
     directory = request.workdirs[0]
     against = request.against or (plan.against if plan else ())
-    labels = plan.labels if plan else tuple(dict.fromkeys(run.label for run in runs))
+    # Without a plan, the model's own initialization is the baseline, where it was run.
+    found = sorted(dict.fromkeys(run.label for run in runs), key=lambda name: name != DEFAULT)
+    labels = plan.labels if plan else tuple(found)
     for label in against:
         if label not in labels:
             raise UserError(f"--against = {label!r}: is not among {', '.join(labels)}")

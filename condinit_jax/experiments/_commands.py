@@ -67,18 +67,19 @@ def local_command(cell: Cell, recipe: str, directory: Path) -> list[str]:
     return [sys.executable, str(program), *arguments(cell, recipe, directory)]
 
 
-def shell_line(cell: Cell, recipe: str, directory: Path) -> str:
-    """The command of a run as a person types it beside `train.py`.
+def shell_line(cell: Cell, recipe: str, directory: Path, program: str = "train.py") -> str:
+    """The command of a run as a person types it, beside `train.py` by default.
 
     Args:
         cell: The run.
         recipe: As the comparison names it.
         directory: Of the comparison.
+        program: Where `train.py` is.
 
     Returns:
         One line for a shell.
     """
-    return shlex.join(["python", "train.py", *arguments(cell, recipe, directory)])
+    return shlex.join(["python", program, *arguments(cell, recipe, directory)])
 
 
 def slurm_script(cells: Sequence[Cell], recipe: str, directory: Path, file: Path) -> str:
@@ -98,11 +99,11 @@ def slurm_script(cells: Sequence[Cell], recipe: str, directory: Path, file: Path
         file=shlex.quote(str(file)),
         last=len(cells) - 1,
         # SLURM reads this line itself, without a shell; %a is the task's number.
-        logs=str(directory.absolute() / "slurm-%a.txt").replace(" ", "\\ "),
+        logs=str(directory.absolute()).replace("%", "%%").replace(" ", "\\ ") + "/slurm-%a.txt",
         here=shlex.quote(str(Path.cwd())),
     )
     lines = [
-        f"{number}) exec {shell_line(cell, recipe, directory)} ;;"
+        f"{number}) exec {shell_line(cell, recipe, directory, str(ROOT / 'train.py'))} ;;"
         for number, cell in enumerate(cells)
     ]
     return head + "\n".join(lines) + "\n" + FOOTER

@@ -29,7 +29,7 @@ class Speed:
 
     Attributes:
         ratio: Median of the paired ratios by Kaplan and Meier, with its interval; its value is
-            infinite where fewer than half of the runs reached the target. None without pairs.
+            infinite where half of the runs or fewer reached the target. None without pairs.
         reached: Runs that reached the target of their seed.
         count: Pairs.
         ratios: By seed, the ratio and whether it is a lower bound because the target was never

@@ -89,15 +89,43 @@ def read_run(
         planned: The config that it was to have, for what its directory does not tell.
 
     Returns:
-        The run; one with a file that cannot be read counts as failed, and names it.
+        The run; one with a file that cannot be read, or that no run writes, counts as failed and
+        names it.
     """
+    try:
+        return _read_run(workdir, label, planned)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        what = " ".join(f"{type(error).__name__} {error}".split())
+        return Run(
+            label=label or workdir.name,
+            seed=_number((planned or {}).get("seed")),
+            rate=float("nan") if planned is None else planned["optimizer"]["lr"],
+            workdir=workdir,
+            state=FAILED,
+            reason=f"{workdir}: holds files that no run writes ({what}); move it away",
+            steps=0,
+            metric=METRIC,
+            curve=(),
+            losses=(),
+            kappas={},
+            seconds=0.0,
+            config=planned or {},
+            versions={},
+        )
+
+
+def _number(value: Any) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _read_run(workdir: Path, label: str | None, planned: Mapping[str, Any] | None) -> Run:
     broken: list[str] = []
     config = _json(workdir / "config.json", broken) or planned or {}
     result = _json(workdir / "result.json", broken)
     versions = _json(workdir / "versions.json", broken) or {}
     failure = _json(workdir / FAILURE, broken) or {}
     rows = read_rows(workdir / METRICS)
-    metric = result["best_metric"] if result else METRIC
+    metric = result["best_metric"] if result is not None else METRIC
     evals = [row for row in rows if row["kind"] == "eval"]
     curve = {row["step"]: row[metric] for row in evals if metric in row}
     losses = {row["step"]: row["loss"] for row in rows if row["kind"] == "train" and "loss" in row}
@@ -106,7 +134,7 @@ def read_run(
         if row["kind"] == "probe":
             probes.setdefault(row["step"], []).append(row)
     state, reason = _state(workdir, result, rows, config)
-    if failure and not result:
+    if failure and result is None:
         state, reason = FAILED, str(failure.get("reason", "it says no reason"))
     if broken:
         state, reason = FAILED, f"{broken[0]}; move the run away and make it again"
@@ -117,12 +145,12 @@ def read_run(
         workdir=workdir,
         state=state,
         reason=reason,
-        steps=result["steps"] if result else config.get("steps", 0),
+        steps=result["steps"] if result is not None else config.get("steps", 0),
         metric=metric,
         curve=tuple(sorted(curve.items())),
         losses=tuple(sorted(losses.items())),
         kappas={step: found for step, held in probes.items() if (found := layer_kappas(held))},
-        seconds=result["seconds"] if result else 0.0,
+        seconds=result["seconds"] if result is not None else 0.0,
         config=config,
         versions=versions,
         examples=max((row.get("count", 0) for row in evals), default=0),
@@ -177,7 +205,7 @@ def _state(
     rows: Sequence[Mapping[str, Any]],
     config: Mapping[str, Any],
 ) -> tuple[Any, str]:
-    if result:
+    if result is not None:
         return FINISHED, ""
     if rows and rows[-1]["kind"] == "failed":
         return FAILED, str(rows[-1]["reason"])

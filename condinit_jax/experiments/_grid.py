@@ -64,13 +64,18 @@ def make_grid(
     Raises:
         UserError: If a config is wrong, or a method does not fit the model.
     """
+    own = {
+        variant.label: configs.parse(configs.override(recipe, [*assignments, *variant.assignments]))
+        for variant in variants
+    }
     if here:
-        plain = [configs.override(recipe, [*assignments, *v.assignments]) for v in variants]
-        _check_methods([configs.parse(config) for config in plain])
+        _check_methods(list(own.values()))
     cells = []
     for seed in seeds:
         for rate in rates or (None,):
             for variant in variants:
+                # The recipe's own rate has no directory of its own: rates can be added later.
+                usual = own[variant.label].optimizer.lr
                 changed = [*assignments, *variant.assignments, f"seed={seed}"]
                 changed += [] if rate is None else [f"optimizer.lr={rate!r}"]
                 run = configs.parse(configs.override(recipe, changed))
@@ -79,7 +84,7 @@ def make_grid(
                         label=variant.label,
                         seed=seed,
                         rate=run.optimizer.lr,
-                        place=_place(variant.label, seed, rate),
+                        place=_place(variant.label, seed, None if rate == usual else rate),
                         assignments=tuple(changed),
                         config=configs.to_dict(run),
                     )

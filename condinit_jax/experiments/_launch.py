@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import fcntl
 import os
 import shutil
 import signal
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from condinit_jax.errors import UserError
 from condinit_jax.experiments._display import Display
 from condinit_jax.experiments._gather import FAILURE
 from condinit_jax.experiments._grid import Cell
@@ -20,6 +22,8 @@ from condinit_jax.training.files import write_json
 
 OUTPUT = "output.txt"
 """What a run printed, in its directory."""
+
+LOCK = ".lock"
 
 COMPILED = "compiled"
 """Programs that XLA compiled, while runs are made."""
@@ -35,6 +39,7 @@ class _Job:
     workdir: Path
     process: subprocess.Popen[bytes]
     output: IO[bytes]
+    before: int
     began: float
 
 
@@ -62,51 +67,80 @@ def launch(
         How many failed.
 
     Raises:
-        KeyboardInterrupt: Passed on, also for SIGTERM, after every run has saved its state.
+        UserError: If another process makes runs in this directory, or one that was killed left
+            runs behind that are still at work.
+        KeyboardInterrupt: Passed on, also for SIGTERM and SIGHUP, after every run has saved its
+            state.
     """
+    with _alone_in(directory) as lock, _signals_interrupt():
+        return _launch(cells, directory, command, slots, display, lock)
+
+
+def _launch(
+    cells: Sequence[Cell],
+    directory: Path,
+    command: Callable[[Cell], Sequence[str]],
+    slots: Sequence[Slot],
+    display: Display,
+    lock: int,
+) -> int:
     waiting, free = deque(cells), deque(slots)
     running: list[_Job] = []
     failed = 0
-    with _sigterm_interrupts():
-        try:
-            while waiting or running:
-                while waiting and free:
-                    slot = free.popleft()
-                    running.append(_start(waiting.popleft(), slot, directory, command))
-                    display.started(running[-1].cell, running[-1].workdir)
-                time.sleep(EVERY)
-                display.refresh()
-                for job in [job for job in running if job.process.poll() is not None]:
-                    running.remove(job)
-                    reason = _ended(job)
-                    failed += bool(reason)
-                    display.ended(job.cell, reason, time.monotonic() - job.began)
-                    free.append(job.slot)
-        finally:
-            _stop(running)
+    try:
+        while waiting or running:
+            while waiting and free:
+                cell = waiting.popleft()
+                display.started(cell, directory / cell.place)
+                try:
+                    job = _start(cell, free[0], directory, command, lock)
+                except OSError as error:
+                    # A file in its place, a full disk: the others may still be made.
+                    failed += 1
+                    display.ended(cell, f"cannot be started: {error}", 0.0)
+                    continue
+                free.popleft()
+                running.append(job)
+            time.sleep(EVERY)
+            display.refresh()
+            for job in [job for job in running if job.process.poll() is not None]:
+                running.remove(job)
+                reason = _ended(job)
+                failed += bool(reason)
+                display.ended(job.cell, reason, time.monotonic() - job.began)
+                free.append(job.slot)
+    finally:
+        _stop(running)
     shutil.rmtree(directory / COMPILED, ignore_errors=True)
     return failed
 
 
 def _start(
-    cell: Cell, slot: Slot, directory: Path, command: Callable[[Cell], Sequence[str]]
+    cell: Cell,
+    slot: Slot,
+    directory: Path,
+    command: Callable[[Cell], Sequence[str]],
+    lock: int,
 ) -> _Job:
     workdir = directory / cell.place
     workdir.mkdir(parents=True, exist_ok=True)
     (workdir / FAILURE).unlink(missing_ok=True)
     cache = {"JAX_COMPILATION_CACHE_DIR": str((directory / COMPILED / slot.name).absolute())}
     output = (workdir / OUTPUT).open("ab")
+    before = output.tell()
     with _confined_to(slot.cores):
         process = subprocess.Popen(
             command(cell),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={**cache, **os.environ, **slot.variables},
+            env={**os.environ, **cache, **slot.variables},
+            # The directory stays locked as long as any of its runs is at work.
+            pass_fds=(lock,),
             # Ctrl-C reaches this process alone, which then asks each run to stop, once.
             start_new_session=True,
         )
-    return _Job(cell, slot, workdir, process, output, time.monotonic())
+    return _Job(cell, slot, workdir, process, output, before, time.monotonic())
 
 
 def _ended(job: _Job) -> str:
@@ -115,7 +149,8 @@ def _ended(job: _Job) -> str:
     code = job.process.returncode
     if code == 0:
         return ""
-    reason = failure_reason(code, (job.workdir / OUTPUT).read_text(errors="replace"))
+    said = (job.workdir / OUTPUT).read_bytes()[job.before :].decode(errors="replace")
+    reason = failure_reason(code, said)
     write_json(job.workdir / FAILURE, {"exit_code": code, "reason": reason})
     return reason
 
@@ -137,7 +172,8 @@ def failure_reason(code: int, output: str) -> str:
         'killed by SIGKILL, as a machine does that is out of memory'
     """
     if code < 0:
-        name = signal.Signals(-code).name
+        known = {number.value: number.name for number in signal.Signals}
+        name = known.get(-code, f"signal {-code}")
         hint = ", as a machine does that is out of memory" if name == "SIGKILL" else ""
         return f"killed by {name}{hint}"
     lines = [line.strip() for line in output.splitlines() if line.strip()]
@@ -177,14 +213,35 @@ def _confined_to(cores: Sequence[int]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _sigterm_interrupts() -> Iterator[None]:
-    """SIGTERM raises KeyboardInterrupt, so that the runs are stopped as by Ctrl-C."""
+def _alone_in(directory: Path) -> Iterator[int]:
+    """Locks a directory, also against runs that outlive the process that started them."""
+    directory.mkdir(parents=True, exist_ok=True)
+    lock = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(
+                f"{directory}: another comparison, or runs that one has left, are at work here; "
+                "wait for them or stop them"
+            ) from None
+        yield lock
+    finally:
+        os.close(lock)
+
+
+@contextlib.contextmanager
+def _signals_interrupt() -> Iterator[None]:
+    """SIGTERM and SIGHUP raise KeyboardInterrupt: the runs are stopped as by Ctrl-C."""
 
     def interrupt(number: int, frame: Any) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = {
+        number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)
+    }
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

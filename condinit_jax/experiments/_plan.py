@@ -97,13 +97,14 @@ def extended(old: Plan | None, new: Plan, directory: Path) -> Plan:
         directory: For messages.
 
     Returns:
-        The new plan and after it what only the old one has.
+        What is asked for first, and after it what only the old plan has; the baseline and the
+        references stay the old ones, unless others are named.
 
     Raises:
         UserError: If the two start from different configs: a comparison of both would be of
             nothing.
     """
-    if old is None:
+    if old is None or not old.cells:
         return new
     known = {cell.place: cell for cell in new.cells}
     for cell in old.cells:
@@ -115,13 +116,22 @@ def extended(old: Plan | None, new: Plan, directory: Path) -> Plan:
             )
     check_alike([*old.cells, *new.cells], directory)
     rest = tuple(cell for cell in old.cells if cell.place not in known)
-    labels = tuple(dict.fromkeys([*new.labels, *old.labels]))
+    labels = tuple(dict.fromkeys([*old.labels, *new.labels]))
     commands = tuple(dict.fromkeys([*old.commands, *new.commands])) if rest else new.commands
-    return dataclasses.replace(new, labels=labels, commands=commands, cells=(*new.cells, *rest))
+    return dataclasses.replace(
+        new,
+        labels=labels,
+        against=new.against or old.against,
+        commands=commands,
+        cells=(*new.cells, *rest),
+    )
 
 
 def check_alike(cells: Sequence[Cell], directory: Path) -> None:
     """Cells may differ in what they are compared by, and in nothing else.
+
+    Those of one label differ in seed and rate alone; those of two also in `init` and in what a
+    label names.
 
     Args:
         cells: Of one comparison.
@@ -132,14 +142,26 @@ def check_alike(cells: Sequence[Cell], directory: Path) -> None:
     """
     first = cells[0]
     own = {path for cell in cells for path in map(_path, cell.assignments) if _varied(cell, path)}
-    for cell in cells[1:]:
-        for line in diff(first.config, cell.config):
-            path = line.partition(":")[0]
-            if not (path.startswith("init.") or path in own or path in ("seed", "optimizer.lr")):
+    same: dict[str, Cell] = {}
+    for cell in cells:
+        alike = same.setdefault(cell.label, cell)
+        lines = diff(alike.config, cell.config)
+        lines += [
+            line
+            for line in diff(first.config, cell.config)
+            if not line.startswith("init.") and _path_of(line) not in own
+        ]
+        for line in lines:
+            if _path_of(line) not in ("seed", "optimizer.lr"):
                 raise UserError(
                     f"config.{line}: {directory} holds a comparison with the former; "
                     "use another --workdir"
                 )
+
+
+def _path_of(line: str) -> str:
+    """The field that a line of a diff is about."""
+    return line.partition(":")[0]
 
 
 def _path(assignment: str) -> str:

@@ -79,7 +79,8 @@ def make_slots(jobs: int | None, kind: str, count: int, cores: tuple[int, ...]) 
         names = chosen.split(",") if chosen else [str(number) for number in range(count)]
         if jobs == 1:
             return [Slot("0")]
-        return [Slot(str(n), (), {"CUDA_VISIBLE_DEVICES": names[n]}) for n in range(jobs)]
+        shares = [",".join(names[n::jobs]) for n in range(jobs)]
+        return [Slot(str(n), (), {"CUDA_VISIBLE_DEVICES": s}) for n, s in enumerate(shares)]
     if kind == "tpu":
         if (jobs or 1) > 1:
             raise UserError(

@@ -94,8 +94,8 @@ def _steps(comparison: Comparison) -> Iterator[str]:
         target = f"the final {comparison.metric} of {pair.reference}"
         if math.isinf(speed.ratio.value):
             yield (
-                f"{pair.label} does not reach {target} in most runs "
-                f"({speed.reached} of {_runs(speed.count)} do)."
+                f"{pair.label} reaches {target} in {speed.reached} of {_runs(speed.count)}, too "
+                f"few for a median; {pair.reference} reaches it by construction."
             )
             continue
         words = {1: "sooner: ", -1: "later: ", 0: "neither sooner nor later, as far as n = "}

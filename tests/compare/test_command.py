@@ -16,7 +16,7 @@ REPORT = ["methods.csv", "report.html", "report.md", "runs.csv"]
 
 
 def files(directory):
-    return sorted(path.name for path in directory.iterdir() if path.is_file())
+    return sorted(path.name for path in directory.glob("[!.]*") if path.is_file())
 
 
 def asked(recipe_file, *more):

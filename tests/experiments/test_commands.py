@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from condinit_jax import config as configs
-from condinit_jax.experiments import make_grid, read_variants, shell_line, slurm_script
+from condinit_jax.experiments import ROOT, make_grid, read_variants, shell_line, slurm_script
 
 INITS = ["default", "conditioned:kernels=query+key", "deepnorm:model.residual=deepnorm"]
 
@@ -47,7 +47,7 @@ def test_each_task_of_the_array_runs_its_own_command(grid, tmp_path, monkeypatch
     for number, cell in enumerate(grid):
         here, *words = task(number).stdout.splitlines()
         assert here == str(tmp_path)
-        assert words[:3] == ["train.py", "--config", "configs/it's.py"]
+        assert words[:3] == [str(ROOT / "train.py"), "--config", "configs/it's.py"]
         assert words[-1] == str(tmp_path / "a b" / cell.place)
     beyond = task(len(grid))
     assert (beyond.returncode, beyond.stdout) == (2, "")

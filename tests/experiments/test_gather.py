@@ -90,6 +90,24 @@ def test_a_half_written_file_is_named_and_the_others_are_read(plan, directory, n
         assert f"{name}: cannot be read" in broken[0].reason
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("result.json", "{}"),
+        ("result.json", '{"best_metric": "accuracy"}'),
+        ("config.json", '{"optimizer": 3}'),
+        ("metrics.jsonl", '{"step": 2}\n'),
+        ("metrics.jsonl", "3\n"),
+    ],
+)
+def test_files_that_no_run_writes_are_named_and_the_others_are_read(plan, directory, name, text):
+    (directory / plan.cells[0].place / name).write_text(text)
+    run, *others = gather(plan, directory) if name != "config.json" else find_runs([directory])
+    broken = [run for run in (run, *others) if run.state != FINISHED]
+    assert [run.state for run in broken] == [FAILED]
+    assert str(directory / plan.cells[0].place) in broken[0].reason
+
+
 def test_a_last_line_cut_short_is_left_out(plan, directory):
     with (directory / plan.cells[0].place / "metrics.jsonl").open("a") as file:
         file.write('{"step": 6, "kind": "ev')

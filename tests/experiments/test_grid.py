@@ -48,7 +48,9 @@ def test_every_run_has_a_directory_of_its_own_that_shells_read(recipe):
     grid = make_grid(recipe, VARIANTS, (0, 1), (1e-3, 1e-2))
     places = [cell.place for cell in grid]
     assert len(set(places)) == len(places)
-    assert places[2] == "conditioned,value=joint/lr=0.001/seed=0"
+    # The recipe's own rate needs no name.
+    assert places[2] == "conditioned,value=joint/seed=0"
+    assert places[5] == "conditioned,value=joint/lr=0.01/seed=0"
     assert not any(set(place) & set(" \t:;&|$'\"<>()*?!") for place in places)
 
 

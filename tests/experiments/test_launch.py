@@ -3,11 +3,14 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 
 import pytest
 
+from condinit_jax.errors import UserError
 from condinit_jax.experiments import (
     FAILED,
     FINISHED,
@@ -67,6 +70,42 @@ def test_a_run_that_failed_and_then_ends_is_no_failure_any_more(grid, tmp_path):
     assert runs["default"].state == FINISHED
 
 
+def test_a_run_that_cannot_be_started_does_not_stop_the_others(grid, tmp_path, capsys):
+    (tmp_path / "default").write_text("a file where a directory should be")
+    failed, _ = made(grid[1:], tmp_path)
+    assert failed == 0
+    failed = launch(grid, tmp_path, fake_command(tmp_path), ONE, make_display(len(grid), 1))
+    assert failed == 1
+    assert "default, seed 0: FAILED: cannot be started: " in capsys.readouterr().out
+
+
+PARENT = """
+import pathlib, sys
+from condinit_jax.experiments import Cell, Slot, launch, make_display
+
+cell = Cell("default", 0, 1e-3, "a", (), {})
+words = ["sh", "-c", "echo $$; exec sleep 60"]
+launch([cell], pathlib.Path(sys.argv[1]), lambda cell: words, [Slot("0")], make_display(1, 1))
+"""
+
+
+def test_a_directory_whose_runs_outlived_their_parent_is_refused(grid, tmp_path):
+    """A parent killed by SIGKILL stops nobody: a second one must not write beside its runs."""
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)])
+    output = tmp_path / "a" / "output.txt"
+    for _ in range(1200):
+        if output.exists() and output.read_text().endswith("\n"):
+            break
+        time.sleep(0.05)
+    parent.kill()
+    parent.wait()
+    with pytest.raises(UserError, match=r"are at work here; wait for them or stop them$"):
+        made(grid, tmp_path)
+    os.kill(int(output.read_text()), signal.SIGKILL)
+    time.sleep(0.2)
+    assert made(grid, tmp_path)[0] == 0
+
+
 def test_runs_beside_one_another_have_cores_of_their_own(grid, tmp_path):
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
@@ -86,14 +125,16 @@ def test_a_slots_variables_reach_its_run(grid, tmp_path):
     assert said == f"3 {tmp_path / 'compiled' / '7'}\n"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_stops_every_run_and_waits_for_it(grid, tmp_path, number):
     behaviours = {cell.place: "waits" for cell in grid}
     slots = [Slot(str(place)) for place in range(2)]
     waiting = [tmp_path / cell.place / "waiting" for cell in grid[:2]]
 
     def interrupt():
-        while not all(file.exists() for file in waiting):
+        for _ in range(1200):
+            if all(file.exists() for file in waiting):
+                break
             time.sleep(0.05)
         os.kill(os.getpid(), number)
 

@@ -42,7 +42,7 @@ def test_a_directory_without_one_has_no_plan(tmp_path):
 def test_more_seeds_and_methods_are_added_to_what_is_there(recipe, tmp_path):
     old = plan_of(recipe)
     new = extended(old, plan_of(recipe, ("default", "mimetic"), (0, 1, 2)), tmp_path)
-    assert new.labels == ("default", "mimetic", "tied")
+    assert new.labels == ("default", "tied", "mimetic")
     places = [cell.place for cell in new.cells]
     assert sorted(places) == sorted(
         [f"{label}/seed={seed}" for label in ("default", "mimetic") for seed in (0, 1, 2)]
@@ -67,6 +67,26 @@ def test_another_config_does_not_belong_into_the_same_comparison(recipe, tmp_pat
     message = rf"^config\.batch_size: 8 -> 4: {tmp_path}.* use another --workdir$"
     with pytest.raises(UserError, match=message):
         extended(plan_of(recipe), other, tmp_path)
+
+
+def test_the_baseline_and_the_references_stay_when_methods_are_added(recipe, tmp_path):
+    old = dataclasses.replace(plan_of(recipe), against=("tied",))
+    new = extended(old, plan_of(recipe, ("mimetic", "small")), tmp_path)
+    assert (new.labels[0], new.against) == ("default", ("tied",))
+
+
+def test_what_one_method_varies_is_still_fixed_for_the_others(recipe, tmp_path):
+    """Else `default` would be one model at seed 0 and another at seed 7."""
+    old = plan_of(recipe, ("default", "deepnorm:model.residual=deepnorm"), (0,))
+    other = plan_of(recipe, ("default",), (7,), assignments=("model.residual=deepnorm",))
+    with pytest.raises(UserError, match=r"^config\.model\.residual: .* use another --workdir$"):
+        extended(old, other, tmp_path)
+
+
+def test_rates_added_later_find_the_runs_at_the_recipes_own(recipe, tmp_path):
+    own = recipe.optimizer.lr
+    new = extended(plan_of(recipe), plan_of(recipe, rates=(own, 2 * own)), tmp_path)
+    assert len({(cell.label, cell.seed, cell.rate) for cell in new.cells}) == len(new.cells) == 8
 
 
 @pytest.mark.parametrize("place", ["../outside", "/etc"])

@@ -29,6 +29,12 @@ def test_every_gpu_gets_a_job_and_sees_itself_alone(monkeypatch):
     assert [slot.variables["CUDA_VISIBLE_DEVICES"] for slot in slots] == list("0123")
 
 
+def test_fewer_jobs_share_all_gpus(monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    slots = make_slots(2, "gpu", 4, CORES)
+    assert [slot.variables["CUDA_VISIBLE_DEVICES"] for slot in slots] == ["0,2", "1,3"]
+
+
 def test_gpus_that_the_user_chose_stay_the_ones_used(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,2")
     slots = make_slots(None, "gpu", 2, CORES)

@@ -31,7 +31,9 @@ def test_a_method_that_is_later_and_worse_is_said_to_be():
     assert "sooner" not in sentences[0]
     worse = synthetic_runs(("default", "tied"), finals={"tied": 0.70})
     assert any("tied ends lower than default" in s for s in said(worse))
-    assert any("tied does not reach the final accuracy of default" in s for s in said(worse))
+    assert any(
+        "tied reaches the final accuracy of default in 0 of 5 runs" in s for s in said(worse)
+    )
 
 
 def test_no_difference_is_claimed_between_equals():

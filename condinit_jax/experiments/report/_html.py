@@ -24,6 +24,9 @@ from condinit_jax.experiments.report._theme import LIGHT, dash
 PARTS = re.compile(r"(?<=[/:,=+_.])(?=\w)")
 """Where long names may be broken."""
 
+SHOWN = 16
+"""Sentences of the verdict that stand open; of dozens nobody reads the first."""
+
 MANY = 6
 """Sentences that stand in one column."""
 
@@ -107,7 +110,11 @@ def breakable(text: str) -> str:
 def _verdict(document: Document) -> str:
     if not document.headline:
         return ""
-    others = _list(document.verdict) if document.verdict else ""
+    first, rest = document.verdict[:SHOWN], document.verdict[SHOWN:]
+    others = _list(first) if first else ""
+    if rest:
+        summary = f"<summary>{len(rest)} more findings</summary>\n"
+        others += f"<details>\n{summary}{_list(rest)}</details>\n"
     return (
         '<section aria-labelledby="verdict">\n<h2 id="verdict">Verdict</h2>\n'
         f'<p class="headline">{escape(document.headline)}</p>\n{others}</section>'

@@ -193,3 +193,14 @@ def test_control_characters_are_replaced():
 def test_the_command_is_there_to_copy(six):
     command = CASES["six methods, two failed runs"]().command
     assert f"<pre><code>{command}</code></pre>" in six
+
+
+def test_of_dozens_of_findings_the_first_stand_open_and_all_are_there(six):
+    sentences = [f"finding number {n} of many." for n in range(40)]
+    text = html_of(make_comparison(SIX), sentences)
+    open_part, _, folded = text.partition("<details>\n<summary>")
+    assert "23 more findings" in folded
+    assert "finding number 16 of many." in open_part
+    assert "finding number 17 of many." not in open_part
+    assert all(sentence in text for sentence in sentences)
+    assert "more findings" not in six

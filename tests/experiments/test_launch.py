@@ -33,6 +33,16 @@ def grid(recipe):
     return make_grid(recipe, read_variants(INITS), (0,))
 
 
+@pytest.fixture
+def heard():
+    """Signals do what they do on a terminal, also where these tests run in the background."""
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 def made(grid, directory, behaviours=None, slots=ONE):
     display = make_display(len(grid), len(slots))
     failed = launch(grid, directory, fake_command(directory, behaviours), slots, display)
@@ -126,7 +136,7 @@ def test_a_slots_variables_reach_its_run(grid, tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_an_interrupt_stops_every_run_and_waits_for_it(grid, tmp_path, number):
+def test_an_interrupt_stops_every_run_and_waits_for_it(grid, tmp_path, number, heard):
     behaviours = {cell.place: "waits" for cell in grid}
     slots = [Slot(str(place)) for place in range(2)]
     waiting = [tmp_path / cell.place / "waiting" for cell in grid[:2]]
@@ -151,3 +161,9 @@ def test_an_interrupt_stops_every_run_and_waits_for_it(grid, tmp_path, number):
     failed, runs = made(grid, tmp_path, behaviours | {grid[2].place: "done"})
     assert failed == 0
     assert {run.state for run in runs.values()} == {FINISHED}
+
+
+def test_a_comparison_under_nohup_outlives_its_terminal(grid, tmp_path, heard):
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    words = ["sh", "-c", f"kill -HUP {os.getpid()}"]
+    assert launch(grid[:1], tmp_path, lambda cell: words, ONE, make_display(1, 1)) == 0

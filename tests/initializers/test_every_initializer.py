@@ -68,6 +68,7 @@ def test_flat_and_per_head_shapes_hold_the_same_kernel(name, shape):
     np.testing.assert_array_equal(per_head.reshape(shape), init(key, shape))
 
 
+@pytest.mark.slow
 @every_factory
 @every_shape
 def test_jit_vmap_and_eval_shape_agree_with_a_plain_call(name, shape):

@@ -53,6 +53,7 @@ def test_a_method_rewrites_the_kernels_it_names_and_nothing_else(name):
         assert (new.query != new.key).any()
 
 
+@pytest.mark.slow
 @costly_for_every_method
 @settings(max_examples=6)
 @given(
@@ -90,6 +91,7 @@ def test_float64_is_drawn_in_float64(name):
             assert identity or (kernel != kernel.astype(jnp.float32)).any()
 
 
+@pytest.mark.slow
 @every_method
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_the_same_key_gives_the_same_block_under_jit_too(name, shape):
@@ -175,6 +177,7 @@ def test_reinitialize_keeps_every_other_leaf_as_it_is(name):
     assert (layers[0] != layers[1]).any()
 
 
+@pytest.mark.slow
 @every_method
 def test_reinitialize_takes_nnx_states(name):
     model = nnx.MultiHeadAttention(num_heads=4, in_features=24, decode=False, rngs=nnx.Rngs(0))
@@ -185,6 +188,7 @@ def test_reinitialize_takes_nnx_states(name):
         assert changed == (role in touched(name))
 
 
+@pytest.mark.slow
 @costly_for_every_method
 @pytest.mark.parametrize("axis", range(1, 4), ids=["first", "second", "third"])
 def test_sharded_kernels_are_the_unsharded_ones(name, axis):

@@ -31,6 +31,7 @@ def found_shift(weights, rows, columns):
     return max(shares.items(), key=lambda item: item[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rows", "columns", "width", "heads", "dim", "sharpest"),
     [

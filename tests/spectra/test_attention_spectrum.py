@@ -26,6 +26,7 @@ def exact(function, argument, rtol):
     return kept[0] / kept[-1], len(kept), len(values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", VARIANTS)
 def test_kappa_of_any_attention_is_that_of_the_dense_svd(name):
     attention = VARIANTS[name].attention

@@ -10,6 +10,7 @@ def factors_of(head):
     return jax.jit(factors)(head)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HEADS)
 def test_the_factors_make_up_the_jacobian_of_jacfwd(name):
     with jax.enable_x64(True):

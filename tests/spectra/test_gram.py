@@ -13,6 +13,7 @@ def close(found, exact):
     np.testing.assert_allclose(found, exact, atol=1e-13 * np.abs(exact).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HEADS)
 def test_the_gram_matrices_are_those_of_the_jacobian(name):
     dense = dense_jacobian(HEADS[name])

@@ -34,6 +34,7 @@ def test_kappa_rank_and_size_are_those_of_the_dense_svd(name):
     assert abs(record.kappa / kappa - 1) <= 10 * record.error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["plain", "cross", "qk-norm", "causal", "wider values", "long"])
 def test_the_gram_path_gives_the_same_kappa(name):
     record = jacobian_spectrum(HEADS[name], method="gram")
@@ -44,6 +45,7 @@ def test_the_gram_path_gives_the_same_kappa(name):
     assert record.kappa == pytest.approx(kappa, rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     ["plain", "rotary", "long", pytest.param("long, rotary", marks=pytest.mark.slow)],

@@ -63,6 +63,7 @@ MAPS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", ["rows", "columns"])
 @pytest.mark.parametrize("name", MAPS)
 def test_preconditioners_are_symmetric_positive_definite(name: str, side: str) -> None:

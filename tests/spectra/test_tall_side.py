@@ -38,6 +38,7 @@ def test_on_columns_the_null_space_is_filled_in():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["plain", "causal", "wide"])
 def test_a_survey_finds_the_largest_value_and_bounds_the_smallest(name):
     exact = np.linalg.svd(dense_jacobian(HEADS[name]), compute_uv=False)

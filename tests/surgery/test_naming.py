@@ -68,6 +68,7 @@ def test_it_runs_inside_jit_and_under_eval_shape():
     assert {p: leaf.shape for p, leaf in shapes.items()} == {p: v.shape for p, v in tree.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("kind", ["Auto", "Explicit"])
 @pytest.mark.parametrize("inside_jit", [False, True])

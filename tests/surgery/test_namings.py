@@ -23,6 +23,7 @@ def sizes_for(case, draw):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(CASES))
 @settings(max_examples=4)  # each compiles a program, for each of seventeen descriptions
 @given(data=st.data())

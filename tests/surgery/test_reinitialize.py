@@ -300,6 +300,7 @@ def explicit(params, spec, size=8):
     return mesh, jax.tree.map(lambda leaf: jax.device_put(leaf, sharding), params)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shape", "spec", "num_heads"),
     [

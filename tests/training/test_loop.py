@@ -81,6 +81,7 @@ def test_a_stopped_and_resumed_run_ends_with_the_same_bits(
     assert steps_kept(tmp_path) == steps_kept(whole)
 
 
+@pytest.mark.slow
 def test_the_same_holds_on_a_sharded_mesh(
     fake_task, run_config, whole_run, tmp_path, assert_same_run
 ):
@@ -92,6 +93,7 @@ def test_the_same_holds_on_a_sharded_mesh(
     assert_same_run(whole, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("data", "fsdp"), [(8, 1), (2, 4), (1, 8)])
 def test_every_mesh_gives_the_curve_of_one_device(
     fake_task, run_config, whole_run, tmp_path, data, fsdp, rows_of

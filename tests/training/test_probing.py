@@ -103,6 +103,7 @@ def test_a_run_ends_with_the_same_bits_with_and_without_probes(
 
 
 # Before the first checkpoint, at a probe, after one and before its checkpoint, on the last step.
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [3, 5, 7, 11])
 def test_a_resumed_run_has_each_probe_once_and_with_the_same_bits(
     attentive_task, probed_config, probed_run, tmp_path, assert_same_run, stop
@@ -122,6 +123,7 @@ def test_a_run_that_ends_earlier_than_planned_is_probed_at_its_end(
     assert [row["step"] for row in probes_of(tmp_path)] == [s for s in (0, 5, 8) for _ in PLACES]
 
 
+@pytest.mark.slow
 def test_sharded_parameters_give_the_figures_of_whole_ones(
     attentive_task, probed_config, probed_run, tmp_path, monkeypatch
 ):
@@ -196,6 +198,7 @@ def failing(monkeypatch):
     return fail_from
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "error", [UserError("layer 0: bad\ntokens"), np.linalg.LinAlgError("no"), MemoryError()]
 )

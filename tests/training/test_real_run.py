@@ -93,6 +93,7 @@ def first_state(config, mesh):
     return jax.jit(init, out_shardings=shardings)(key)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("data", "fsdp"), [(8, 1), (2, 4), (1, 8)])
 def test_conditioned_parameters_are_born_with_the_same_bits_on_every_mesh(data, fsdp):
     config = recipe()

@@ -41,6 +41,7 @@ def refined_params(monkeypatch):
     return states
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REFINE)
 def test_training_sees_what_it_would_see_had_the_model_drawn_the_refined_parameters(
     fake_task, run_config, refined_config, refined_params, assert_same_run, rows_of, tmp_path, name
@@ -101,6 +102,7 @@ def test_a_refined_run_that_was_stopped_and_resumed_ends_with_the_same_bits(
     assert len(refined_params) == (3 if stop < 4 else 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "data", "fsdp"),
     [
@@ -225,6 +227,7 @@ def test_a_run_from_before_refinements_goes_on(fake_task, run_config, tmp_path):
     assert train(later, tmp_path, task=fake_task()).steps == 12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("optimizer", "norm"), [("adamw", "l1"), ("lamb", "l1"), ("sgd", "l2")])
 def test_the_rule_follows_the_runs_optimizer(
     fake_task, refined_config, tmp_path, rows_of, optimizer, norm

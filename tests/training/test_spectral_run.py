@@ -63,6 +63,7 @@ def constants(arrays):
     return {name: array for name, array in arrays.items() if "'offsets'" in name}
 
 
+@pytest.mark.slow
 def test_a_resumed_run_ends_with_the_same_bits_and_the_same_constants(
     spectral_run, tmp_path, assert_same_run, saved_arrays
 ):
@@ -127,6 +128,7 @@ class Counting(nn.Module):
         return nn.Dense(10)(mixed.reshape(len(images), -1))
 
 
+@pytest.mark.slow
 def test_a_model_with_collections_of_its_own_changes_those_and_keeps_the_constants(tmp_path):
     config = run_config({"method": "spectral"})
     task = dataclasses.replace(tasks.build(config), model=Counting())
